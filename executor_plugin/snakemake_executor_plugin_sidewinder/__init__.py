@@ -1,0 +1,1 @@
+"""Sidewinder's executor plugin for Snakemake."""

@@ -1,0 +1,1 @@
+"""Sidewinder's logger plugin for Snakemake."""

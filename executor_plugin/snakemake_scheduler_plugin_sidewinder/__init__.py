@@ -1,0 +1,1 @@
+"""Sidewinder's scheduler plugin for Snakemake."""

@@ -1,0 +1,1 @@
+"""Files: the truth on disk. Only this room writes results."""

@@ -1,0 +1,1 @@
+"""Report: rendering only, from what lies on disk."""

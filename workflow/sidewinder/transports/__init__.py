@@ -1,0 +1,1 @@
+"""Transports: how bytes get to the agent on a device. Nothing here knows workloads or decides anything."""

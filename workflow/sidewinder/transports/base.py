@@ -1,0 +1,36 @@
+"""A transport: opens a byte channel to a fresh agent front on one device, and translates what can go wrong there.
+
+The agent protocol (start, attach, fetch, ...) is the same over every channel and lives in ``transports/client.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sidewinder.model import Device
+
+
+class Channel(Protocol):
+    """Bytes to and from one agent front. All methods raise ``TransportError`` when the link is gone."""
+
+    async def read(self) -> bytes:
+        """The next bytes, at least one; ``b""`` when the front is gone."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close(self) -> None:
+        """Bounded and never raising; the front leaves at the end of its input."""
+
+    def diagnostics(self) -> str:
+        """What the far end said beside the frames (stderr), for messages; at most a few KiB."""
+
+
+class Transport(Protocol):
+    """One device's way in. Raises ``TransportError`` (try again) or ``DeviceFault`` (do not), nothing else."""
+
+    device: Device
+
+    async def open(self) -> Channel:
+        """Start the bootstrap command on the device; the caller then sends the agent's source."""
+
+    async def close(self) -> None: ...
