@@ -9,11 +9,24 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 Json = Any
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Empty(dict[str, Any]):
+    """The one empty mapping that all points share: a dict for JSON, hashable for dataclass defaults, never filled."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+    def __setitem__(self, key: str, value: Any) -> NoReturn:
+        raise TypeError("the shared empty mapping cannot be changed")
+
+
+EMPTY: Final[Mapping[str, Any]] = _Empty()
 
 
 class FailureClass(enum.StrEnum):

@@ -21,7 +21,9 @@ class DeviceView(Protocol):
     async def first_existing(self, paths: Sequence[str]) -> str | None:
         """The first of ``paths`` (``~`` allowed) that exists on the device, in one round trip; None: none does."""
 
-    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> tuple[int, bytes, bytes]:
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0
+    ) -> tuple[int, bytes, bytes]:
         """Run a short, unmeasured command: (returncode, stdout, stderr). ``FileNotFoundError`` if argv[0] is absent."""
 
 
