@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# All tests of Sidewinder. Called by `make test`; installs what lies outside Python where it may, and says what it cannot.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Real parts that the tests use. Without root they must be there already; a test that lacks one says so in its skip.
+need=()
+command -v chromium >/dev/null || need+=(chromium)
+if [ "${#need[@]}" -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing ${need[*]}"
+    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${need[@]}"; } >/dev/null
+  else
+    echo "not here, its tests are skipped: ${need[*]}"
+  fi
+fi
+
+# In CI nothing that could run may be skipped: tests/conftest.py turns such skips into failures.
+exec .venv/bin/python -m pytest -q -n "${PYTEST_WORKERS:-2}" --dist loadfile "$@"
