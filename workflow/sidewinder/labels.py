@@ -1,0 +1,67 @@
+"""A label: the few words that tell a point from its neighbours, made of the axes that the plan really varies.
+
+``q4_1 t2 p64/n16`` where model, threads and tokens differ between points; an axis that is the same everywhere is left
+out. The device is not part of a label: every display names it beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .model import Plan, Point
+
+# axis of Point, how it is written; in the order in which people read them
+_AXES: tuple[tuple[str, str], ...] = (
+    ("backend", "{}"),
+    ("mode", "{}"),
+    ("model", "{}"),
+    ("quantization", "{}"),
+    ("threads", "t{}"),
+    ("context_tokens", "d{}"),
+    ("batch_size", "b{}"),
+    ("kv_quantization", "kv {}"),
+    ("flash_attention", "fa {}"),
+    ("governor", "{}"),
+    ("freq_khz", "{} kHz"),
+    ("repetitions", "r{}"),
+    ("sample_power", "power {}"),
+)
+
+
+class Labeller:
+    """Makes labels for the points of one plan."""
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        seen: dict[str, set[object]] = {name: set() for name, _ in _AXES}
+        tokens: set[tuple[int | None, int | None]] = set()
+        parameters: dict[str, set[str]] = {}
+        count = 0
+        for count, point in enumerate(points, 1):  # noqa: B007
+            for name, _ in _AXES:
+                seen[name].add(getattr(point, name))
+            tokens.add((point.prompt_tokens, point.output_tokens))
+            for key, value in point.parameters.items():
+                parameters.setdefault(key, set()).add(repr(value))
+        self._axes = [(name, text) for name, text in _AXES if len(seen[name]) > 1]
+        # a model's quantization says nothing that the model does not
+        if len(seen["model"]) > 1:
+            self._axes = [axis for axis in self._axes if axis[0] != "quantization"]
+        self._tokens = len(tokens) > 1
+        self._parameters = [key for key, values in parameters.items() if len(values) > 1 or count == 1]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Labeller:
+        return cls(plan.points.values())
+
+    def label(self, point: Point) -> str:
+        """Never empty: a plan of one point is named by its backend."""
+        words = [text.format(value) for name, text in self._axes if (value := getattr(point, name)) is not None]
+        if self._tokens:
+            words.append("/".join(_tokens(point)))
+        words += [f"{key}={point.parameters[key]}" for key in self._parameters if key in point.parameters]
+        return " ".join(word for word in words if word) or point.model or point.backend
+
+
+def _tokens(point: Point) -> list[str]:
+    pairs = (("p", point.prompt_tokens), ("n", point.output_tokens))
+    return [f"{letter}{count}" for letter, count in pairs if count is not None]
