@@ -305,14 +305,18 @@ def _flatten(prefix: str, value: Mapping[str, Json]) -> Iterator[tuple[str, int 
         name = f"{prefix}{key}"
         if isinstance(item, Mapping):
             yield from _flatten(f"{name}.", item)
-        elif _is_number(item):
-            yield name, item
-        elif isinstance(item, list) and item and all(_is_number(one) and math.isfinite(one) for one in item):
+        elif _is_number(item) or (
+            isinstance(item, list) and item and all(_is_number(one) and math.isfinite(one) for one in item)
+        ):
             yield name, item
 
 
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_sample_list(value: Json) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_number(one) and math.isfinite(one) for one in value)
 
 
 def _objection(declared: Json, metrics: Mapping[str, int | float]) -> str | None:
