@@ -1,0 +1,210 @@
+"""A board: what is known of each device's share of the sweep, and the lines that tell a person what changed.
+
+Pure: events in (see docs/notes/contracts.md, "events for displays"), lines out; ``now_s`` is passed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+_RECENT = 20  # finished points whose durations an estimate rests on
+
+
+class Line(NamedTuple):
+    """One line for a person. ``level``: "info", "good", "warning", "error"."""
+
+    text: str
+    level: str = "info"
+
+
+@dataclass(slots=True)
+class Row:
+    """One device: how much it has to do and what became of it."""
+
+    planned: int = 0
+    done_before: int = 0
+    ok: int = 0
+    failed: int = 0
+    holes: int = 0
+    cancelled: int = 0
+    state: str = "up"
+    running: dict[str, tuple[str, float]] = field(default_factory=dict)  # run id -> (label, since_s)
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    busiest: int = 1  # most points seen at once: what an estimate may divide by
+
+    @property
+    def over(self) -> int:
+        return self.done_before + self.ok + self.failed + self.holes + self.cancelled
+
+    @property
+    def queued(self) -> int:
+        return max(0, self.planned - self.over - len(self.running))
+
+    def eta_s(self, now_s: float) -> float | None:
+        """Seconds until this device has nothing left, from the mean of its recent points; None before the first."""
+        left = self.queued + len(self.running)
+        if not left or not self.recent_s:
+            return None
+        mean_s = sum(self.recent_s) / len(self.recent_s)
+        under_way_s = sum(min(mean_s, now_s - since_s) for _, since_s in self.running.values())
+        return max(0.0, (left * mean_s - under_way_s) / self.busiest)
+
+
+class Board:
+    """All devices of all labs of one run."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.started_s: float | None = None
+
+    # -- what an event changes --------------------------------------------------------------------------------------
+
+    def handle(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        """Take in one event; the lines to print, oldest first. An unknown kind prints nothing and breaks nothing."""
+        handler = getattr(self, f"_on_{event.get('kind')}", None)
+        return handler(event, now_s) if handler else []
+
+    def row(self, device: str) -> Row:
+        return self.rows.setdefault(device, Row())
+
+    @property
+    def planned(self) -> int:
+        return sum(row.planned for row in self.rows.values())
+
+    @property
+    def over(self) -> int:
+        return sum(row.over for row in self.rows.values())
+
+    def _on_plan(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        if self.started_s is None:
+            self.started_s = now_s
+        lines = []
+        for device, counts in event.get("devices", {}).items():
+            row = self.row(device)
+            row.planned += int(counts.get("planned", 0))
+            row.done_before += int(counts.get("done", 0))
+            todo = int(counts.get("open", row.planned - row.done_before))
+            lines.append(Line(f"{device}: {counts.get('planned', 0)} points planned, {todo} to measure"))
+        return lines
+
+    def _on_started(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        row = self.row(event["device"])
+        row.running[event["run_id"]] = (event.get("label", event["run_id"]), now_s)
+        row.busiest = max(row.busiest, len(row.running))
+        return []
+
+    def _on_finished(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        row = self.row(event["device"])
+        label, since_s = row.running.pop(event["run_id"], (event.get("label", event["run_id"]), None))
+        outcome = event.get("outcome")
+        failure = event.get("failure") or {}
+        if event.get("already"):
+            return []  # counted as done in the plan
+        if since_s is not None and outcome in ("ok", "failed"):
+            row.recent_s.append(now_s - since_s)
+        where = f"{event['device']} {label}"
+        if outcome == "ok":
+            row.ok += 1
+            return [self._numbered(f"{where}: {event.get('headline') or 'done'}", "good")]
+        if outcome == "failed":
+            row.failed += 1
+            return [
+                self._numbered(f"{where}: FAILED ({failure.get('class', '?')}) {failure.get('message', '')}", "error")
+            ]
+        if outcome == "hole":
+            row.holes += 1
+            return [self._numbered(f"HOLE {where}: {failure.get('message', 'never measured')}", "error")]
+        row.cancelled += 1
+        return []
+
+    def _numbered(self, text: str, level: str) -> Line:
+        total = self.planned
+        return Line(f"[{self.over:>{len(str(total))}}/{total}] {_one_line(text)}", level)
+
+    def _on_retry(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        row = self.row(event["device"])
+        row.running.pop(event.get("run_id", ""), None)
+        wait = f", again in {event['delay_s']:.0f} s" if event.get("delay_s") is not None else ""
+        what = event.get("label") or event.get("run_id", "")
+        why = _one_line(str(event.get("error", "")))
+        return [
+            Line(f"RETRY {event['device']} {what}: attempt {event.get('attempt', '?')} lost ({why}){wait}", "warning")
+        ]
+
+    def _on_down(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        self.row(event["device"]).state = "down"
+        return [Line(f"DOWN {event['device']}: {_one_line(str(event.get('reason', '')))}", "error")]
+
+    def _on_up(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        self.row(event["device"]).state = "up"
+        return [Line(f"UP {event['device']}: {_one_line(str(event.get('reason', '')))}", "good")]
+
+    def _on_busy(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        return [Line(f"BUSY {event['device']}: held by {event.get('holder', 'somebody else')}", "warning")]
+
+    def _on_moved(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        return [Line(f"MOVED {event['device']} {event.get('label', '')}: {event.get('reason', '')}", "warning")]
+
+    def _on_warning(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        device = f"{event['device']}: " if event.get("device") else ""
+        return [Line(f"warning: {device}{_one_line(str(event.get('message', '')))}", "warning")]
+
+    # -- what can be asked ------------------------------------------------------------------------------------------
+
+    def eta_s(self, now_s: float) -> float | None:
+        """Seconds until the slowest device is done; None while one that has work cannot be estimated."""
+        estimates = [row.eta_s(now_s) for row in self.rows.values() if row.queued or row.running]
+        known = [one for one in estimates if one is not None]
+        return max(known) if known and len(known) == len(estimates) else None
+
+    def device_lines(self, now_s: float) -> list[str]:
+        """One line a device: running, queued, done, failed, ETA."""
+        lines = []
+        for device, row in self.rows.items():
+            eta_s = row.eta_s(now_s)
+            parts = [f"{len(row.running)} running", f"{row.queued} queued", f"{row.done_before + row.ok} done"]
+            parts += [f"{row.failed} failed"] if row.failed else []
+            parts += [f"{row.holes} never measured"] if row.holes else []
+            parts += [f"about {duration(eta_s)} left"] if eta_s is not None else []
+            parts += ["DOWN"] if row.state == "down" else []
+            lines.append(f"{device}: " + ", ".join(parts))
+        return lines
+
+    def closing(self, now_s: float) -> list[Line]:
+        """What to say at the end: how many, how long, how many failed."""
+        if not self.rows:
+            return []
+        rows = self.rows.values()
+        ok, failed, holes = (sum(getattr(row, name) for row in rows) for name in ("ok", "failed", "holes"))
+        before, cancelled = sum(row.done_before for row in rows), sum(row.cancelled for row in rows)
+        if not ok + failed + holes + cancelled:
+            return []
+        took = f" in {duration(now_s - self.started_s)}" if self.started_s is not None else ""
+        parts = [f"{ok} measured{took}"]
+        parts += [f"{failed} failed"] if failed else []
+        parts += [f"{holes} never measured"] if holes else []
+        parts += [f"{cancelled} not started"] if cancelled else []
+        parts += [f"{before} were done before"] if before else []
+        done = before + ok
+        level = "good" if done >= self.planned else "error"
+        return [Line(f"{done} of {self.planned} points are measured: " + ", ".join(parts), level)]
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person: "45 s", "3 min 20 s", "2 h 05 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def _one_line(text: str, limit: int = 300) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -1,0 +1,116 @@
+"""The progress board: stories of events, and what a person reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from snakemake_logger_plugin_sidewinder.board import Board, duration
+
+
+def story(*events: dict, start_s: float = 100.0, step_s: float = 10.0) -> tuple[Board, list[str]]:
+    """Play events ``step_s`` apart; the board and every printed line."""
+    board, lines = Board(), []
+    for i, event in enumerate(events):
+        lines += [line.text for line in board.handle(event, start_s + i * step_s)]
+    return board, lines
+
+
+PLAN = {"kind": "plan", "devices": {"local": {"planned": 3, "done": 1, "open": 2}}}
+
+
+def started(run_id: str, device: str = "local") -> dict:
+    return {"kind": "started", "device": device, "run_id": run_id, "label": f"q4 {run_id}"}
+
+
+def finished(run_id: str, outcome: str, device: str = "local", **more: object) -> dict:
+    return {"kind": "finished", "device": device, "run_id": run_id, "label": f"q4 {run_id}", "outcome": outcome, **more}
+
+
+def test_a_finished_point_is_one_line_with_its_headline():
+    _, lines = story(PLAN, started("a"), finished("a", "ok", headline="prefill 56.8 t/s, decode 15.6 t/s"))
+    assert lines == ["local: 3 points planned, 2 to measure", "[2/3] local q4 a: prefill 56.8 t/s, decode 15.6 t/s"]
+
+
+def test_a_failed_point_names_class_and_reason():
+    failure = {"class": "measurement", "message": "exit code 1:\n  model is corrupt"}
+    _, lines = story(PLAN, started("a"), finished("a", "failed", failure=failure))
+    assert lines[-1] == "[2/3] local q4 a: FAILED (measurement) exit code 1: model is corrupt"
+
+
+def test_a_hole_is_loud():
+    failure = {"class": "not_attempted", "message": "device taken out of service"}
+    _, lines = story(PLAN, finished("a", "hole", failure=failure))
+    assert lines[-1] == "[2/3] HOLE local q4 a: device taken out of service"
+
+
+def test_points_done_before_print_nothing_and_count_once():
+    board, lines = story(PLAN, finished("z", "ok", already=True))
+    assert len(lines) == 1
+    assert board.over == 1
+
+
+def test_the_estimate_rests_on_recent_points_and_shrinks_while_one_runs():
+    plan = {"kind": "plan", "devices": {"local": {"planned": 4, "done": 0, "open": 4}}}
+    board, _ = story(plan, started("a"), finished("a", "ok"), started("b"))  # a took 10 s
+    assert board.eta_s(130.0) == pytest.approx(30.0)
+    assert board.eta_s(134.0) == pytest.approx(26.0)
+    assert board.eta_s(500.0) == pytest.approx(20.0)  # a late point does not make the rest negative
+
+
+def test_no_estimate_while_a_device_with_work_has_finished_nothing():
+    plan = {"kind": "plan", "devices": {"a": {"planned": 2, "done": 0}, "b": {"planned": 2, "done": 0}}}
+    board, _ = story(plan, started("x", "a"), finished("x", "ok", "a"))
+    assert board.eta_s(120.0) is None
+
+
+def test_a_device_that_runs_two_at_once_is_estimated_so():
+    plan = {"kind": "plan", "devices": {"local": {"planned": 6, "done": 0}}}
+    board, _ = story(plan, started("a"), started("b"), finished("a", "ok"), finished("b", "ok"))
+    assert board.eta_s(140.0) == pytest.approx(4 * 20.0 / 2)
+
+
+def test_device_lines_name_what_is_wrong_only_when_it_is():
+    board, _ = story(PLAN, started("a"))
+    assert board.device_lines(120.0) == ["local: 1 running, 1 queued, 1 done"]
+    board, lines = story(PLAN, finished("a", "failed"), {"kind": "down", "device": "local", "reason": "no answer"})
+    assert board.device_lines(120.0) == ["local: 0 running, 1 queued, 1 done, 1 failed, DOWN"]
+    assert lines[-1] == "DOWN local: no answer"
+
+
+def test_a_retry_names_attempt_reason_and_wait():
+    retry = {
+        "kind": "retry",
+        "device": "pi5",
+        "run_id": "a",
+        "label": "q4 a",
+        "attempt": 1,
+        "error": "link",
+        "delay_s": 5,
+    }
+    _, lines = story(PLAN, started("a", "pi5"), retry)
+    assert lines[-1] == "RETRY pi5 q4 a: attempt 1 lost (link), again in 5 s"
+
+
+def test_closing_tells_how_many_how_long_how_many_failed():
+    board, _ = story(PLAN, started("a"), finished("a", "ok"), started("b"), finished("b", "failed"))
+    assert [line.text for line in board.closing(165.0)] == [
+        "2 of 3 points are measured: 1 measured in 1 min 05 s, 1 failed, 1 were done before"
+    ]
+
+
+def test_closing_says_nothing_when_nothing_ran():
+    board, _ = story(PLAN)
+    assert board.closing(1.0) == []
+
+
+def test_an_unknown_kind_breaks_nothing():
+    _, lines = story({"kind": "from-the-future", "v": 2})
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (7500, "2 h 05 min")],
+)
+def test_durations_for_a_person(seconds: float, text: str):
+    assert duration(seconds) == text
