@@ -210,6 +210,7 @@ class Task:
     sample_power: bool = False
     outputs: tuple[str, ...] = ()  # files below cwd to bring home (a user's own rule)
     inline: Mapping[str, Json] | None = None  # no process at all: the measurement itself (workload `noop`)
+    notes: Mapping[str, Json] = EMPTY  # for the workload's own `parse` (version, declared bandwidth); stays here, never sent
 
 
 class Output(NamedTuple):
