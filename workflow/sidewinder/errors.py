@@ -4,6 +4,7 @@
 
     SidewinderError
     ├── ConfigError          bad input of a person: nothing ran, nothing is retried        (class ``config``)
+    │   └── ConfigErrors     several of them, reported together
     ├── TransportError       the way to the device is gone, or it could not be looked at   (class ``transport``)
     ├── DeviceFault          the device itself is unfit: no Python, full disk, wrong key   (class ``device``)
     ├── ParseError           the workload ran, its output could not be read                (class ``parse``)
@@ -18,6 +19,7 @@ message text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from .model import FailureClass
@@ -52,6 +54,15 @@ class ConfigError(SidewinderError):
         what = f"{key}: " if key else ""
         shown = f" (got {value!r})" if value is not None else ""
         super().__init__(f"{where}{what}{rule}{shown}" + (f"\n  {hint}" if hint else ""))
+
+
+class ConfigErrors(ConfigError):
+    """Several problems of one config, found in one go. ``str()`` is one message each, in the order they were found."""
+
+    def __init__(self, problems: Sequence[ConfigError]) -> None:
+        super().__init__(f"{len(problems)} problems")
+        self.problems = tuple(problems)
+        self.args = ("\n".join(str(problem) for problem in self.problems),)
 
 
 class TransportError(SidewinderError):
