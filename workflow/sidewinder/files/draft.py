@@ -1,0 +1,279 @@
+"""A draft: the dict that becomes a record, put together from what was planned, what ran and what was read out of it.
+
+Every key of ``docs/records.md`` is filled here and nowhere else. Absent means not known: ``None``, NaN and infinities
+are dropped, zeros are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sidewinder.errors import InternalError
+from sidewinder.model import (
+    EMPTY,
+    Device,
+    Failure,
+    FailureClass,
+    Found,
+    Json,
+    Measurement,
+    Point,
+    RawResult,
+)
+
+SCHEMA_VERSION: Final = 1
+
+# Fields of a point that say what was computed (M-44) and how (M-45); the others are identity, place or policy.
+_WORKLOAD_FIELDS: Final = (
+    "model",
+    "model_path",
+    "model_sha256",
+    "quantization",
+    "prompt_tokens",
+    "output_tokens",
+    "context_tokens",
+    "batch_size",
+)
+_KNOB_FIELDS: Final = (
+    "threads",
+    "governor",
+    "freq_khz",
+    "repetitions",
+    "warmup",
+    "flash_attention",
+    "kv_quantization",
+    "mode",
+    "priority",
+    "sample_hz",
+)
+
+
+def tidy(value: Json) -> Json:
+    """``value`` as plain JSON: no ``None`` and no NaN inside mappings, tuples as lists, numpy scalars as numbers.
+
+    Inside lists a missing element stays ``null``: positions mean something there.
+    """
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): kept for key, item in value.items() if (kept := tidy(item)) is not None}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+        return [tidy(item) for item in (value if isinstance(value, Sequence) else sorted(value, key=repr))]
+    item = getattr(value, "item", None)  # numpy and pandas scalars of a workload plug-in
+    return tidy(item()) if callable(item) else str(value)
+
+
+def build(
+    point: Point,
+    device: Device,
+    *,
+    campaign: str,
+    versions: Mapping[str, str],
+    identity: Mapping[str, Json] = EMPTY,
+    order: Mapping[str, Json] = EMPTY,
+    raw: RawResult | None = None,
+    stored: Mapping[str, Json] = EMPTY,
+    measurement: Measurement | None = None,
+    failure: Failure | None = None,
+    found: Found | None = None,
+    attempts: Sequence[Mapping[str, Json]] = (),
+    clock: Mapping[str, Json] | None = None,
+    warnings: Iterable[str] = (),
+    tags: Iterable[str] = (),
+    timestamp_utc: str | None = None,
+    moved_to: str | None = None,
+) -> dict[str, Any]:
+    """The record of one point. ``stored`` is what ``raw.store`` returned; ``timestamp_utc`` stands in where the device
+    gave no stamp (a hole, a point that never reached its device)."""
+    if failure is None and measurement is None:
+        raise InternalError(f"{point.run_id}: a record needs a measurement or a failure")
+    if failure is None and measurement is not None and not measurement.ok:
+        failure = Failure(measurement.failure_class, measurement.message or "the output breaks the workload's rules")
+    notes = list(warnings)
+    evidence = raw.evidence if raw is not None else EMPTY
+    usage = _mapping(evidence.get("usage"))
+    metrics = _metrics(measurement.metrics if measurement else EMPTY, notes)
+    peak_rss = _first(usage, "peak_rss_bytes", "max_rss_bytes")
+    if peak_rss:  # zero is no memory use, it is a kernel that did not say
+        metrics.setdefault("peak_rss_bytes", peak_rss)
+    if measurement is not None:
+        notes += measurement.warnings
+    if len(attempts) > 1:
+        notes.append(_repeats(attempts))
+    stamps = _mapping(evidence.get("stamps"))
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": point.run_id,
+        "experiment": point.experiment,
+        "campaign": campaign,
+        "lab_version": versions.get("sidewinder"),
+        "status": "failed" if failure else "ok",
+        "error": failure.message if failure else None,
+        "warnings": list(dict.fromkeys(notes)),
+        "tags": list(dict.fromkeys((*point.tags, *tags))),
+        "timestamp_utc": _first(stamps, "end_utc") or timestamp_utc,
+        "duration_s": raw.duration_s if raw is not None else None,
+        "identity": identity,
+        "device": _device(device, raw),
+        "backend": _backend(point, found, measurement),
+        "workload": _workload(point, measurement),
+        "knobs": _knobs(point),
+        "metrics": metrics,
+        "samples": measurement.samples if measurement else None,
+        "telemetry": evidence.get("telemetry"),
+        "conditions": _conditions(raw, usage) if raw is not None else None,
+        "raw": _raw(raw, stored) if raw is not None else None,
+        "failure": {"class": failure.failure_class.value, "message": failure.message, "evidence": failure.evidence}
+        if failure
+        else None,
+        "attempts": list(attempts),
+        "order": order,
+        "clock": clock,
+        "versions": versions,
+        "moved_to": moved_to,
+    }
+    tidied: dict[str, Any] = tidy(record)
+    for key in ("samples", "telemetry", "conditions", "clock"):  # an empty one says no more than an absent one
+        if not tidied.get(key):
+            tidied.pop(key, None)
+    return tidied
+
+
+def hole(
+    point: Point,
+    device: Device,
+    *,
+    reason: str,
+    campaign: str,
+    versions: Mapping[str, str],
+    evidence: Mapping[str, Json] = EMPTY,
+    **known: Any,
+) -> dict[str, Any]:
+    """The record of a point that was never measured, with M-117's sentences. ``reason``: the last thing seen of the
+    device. ``known``: what ``build`` takes besides (identity, order, attempts, timestamp_utc, moved_to, ...)."""
+    message = f"not attempted: {device.id} was taken out of service; last reason: {reason}; re-run to retry"
+    return build(
+        point,
+        device,
+        campaign=campaign,
+        versions=versions,
+        failure=Failure(FailureClass.NOT_ATTEMPTED, message, {"reason": reason, **evidence}),
+        warnings=(*known.pop("warnings", ()), "this point was never measured: it is a hole, not a result"),
+        **known,
+    )
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else EMPTY
+
+
+def _first(source: Mapping[str, Json], *keys: str) -> Json:
+    """The first of several names that is there; zero counts as there."""
+    return next((source[key] for key in keys if source.get(key) is not None), None)
+
+
+def _metrics(metrics: Mapping[str, Json], notes: list[str]) -> dict[str, Json]:
+    """Only finite numbers: a NaN in a mean is a lie further down, so what is dropped is said in the warnings."""
+    kept: dict[str, Json] = {}
+    for name, value in metrics.items():
+        if isinstance(value, Mapping) and name == "extra":
+            if extra := _metrics(value, notes):
+                kept[name] = extra
+            continue
+        number = tidy(value)
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            kept[name] = number
+        elif value is not None:
+            notes.append(f"metric {name} is not a finite number ({value!r:.60}) and was dropped")
+    return kept
+
+
+def _repeats(attempts: Sequence[Mapping[str, Json]]) -> str:
+    *earlier, last = attempts
+    because = "; ".join(
+        f"attempt {a.get('n')} {a.get('class') or a.get('outcome') or 'ended'}: {a.get('error') or 'no reason given'}"[
+            :300
+        ]
+        for a in earlier
+    )
+    return f"produced on attempt {last.get('n')} of {len(attempts)} made ({because})"
+
+
+def _device(device: Device, raw: RawResult | None) -> dict[str, Json]:
+    """M-41. Facts come from the device; what is declared (and only then) from the config."""
+    return {
+        **(raw.device if raw is not None else EMPTY),
+        "device_id": device.id,
+        "kind": device.kind,
+        **({"boot_id": raw.boot_id} if raw is not None and raw.boot_id else {}),
+        "dram_peak_GBs": device.dram_peak_GBs,
+        "dram_measured_GBs": device.dram_measured_GBs,
+        **({"accelerator": device.accelerator} if device.accelerator else {}),
+    }
+
+
+def _backend(point: Point, found: Found | None, measurement: Measurement | None) -> dict[str, Json]:
+    """M-43. What the run itself said about its engine wins over what discovery found."""
+    return {
+        "name": point.backend,
+        **({"version": found.version, "binary": found.binary, **found.details} if found else {}),
+        **({key: v for key, v in measurement.backend.items() if v is not None} if measurement else {}),
+    }
+
+
+def _workload(point: Point, measurement: Measurement | None) -> dict[str, Json]:
+    return {
+        **{name: getattr(point, name) for name in _WORKLOAD_FIELDS},
+        "parameters": point.parameters or None,
+        "command": point.command or None,
+        **({key: v for key, v in measurement.workload.items() if v is not None} if measurement else {}),
+    }
+
+
+def _knobs(point: Point) -> dict[str, Json]:
+    return {
+        **{name: getattr(point, name) for name in _KNOB_FIELDS},
+        "sample_power": point.sample_power or None,
+        "prepare": point.prepare or None,
+        "extra": point.extra or None,
+    }
+
+
+def _conditions(raw: RawResult, usage: Mapping[str, Json]) -> dict[str, Json]:
+    """Under what circumstances it ran: a contended run looks like a slow one everywhere but here."""
+    evidence = raw.evidence
+    cpu_s, wall_s = _first(usage, "cpu_s"), _first(usage, "wall_s") or raw.duration_s
+    user_s, system_s = _first(usage, "user_s", "utime_s"), _first(usage, "system_s", "stime_s")
+    if cpu_s is None and user_s is not None and system_s is not None:
+        cpu_s = user_s + system_s
+    return {
+        "load": evidence.get("load"),
+        "pressure": evidence.get("pressure"),
+        "cpu_s": cpu_s,
+        "wall_s": wall_s,
+        "cpu_over_wall": round(cpu_s / wall_s, 6) if cpu_s is not None and wall_s else None,
+        "involuntary_switches": _first(usage, "involuntary_switches"),
+        "cgroup": evidence.get("cgroup"),
+        "oom_kills": raw.oom_kills,
+        "prepare": evidence.get("prepare"),
+        "stamps": evidence.get("stamps"),
+    }
+
+
+def _raw(raw: RawResult, stored: Mapping[str, Json]) -> dict[str, Json]:
+    memory = _mapping(raw.evidence.get("memory"))
+    return {
+        **stored,
+        "stdout_bytes": raw.stdout.total_bytes,
+        "stderr_bytes": raw.stderr.total_bytes,
+        "state": raw.state,
+        "returncode": raw.returncode,
+        "memory_before": memory.get("before"),
+        "memory_after": memory.get("after"),
+    }

@@ -1,0 +1,129 @@
+"""The journal: the one log of what the controller set in motion, from which a crashed sweep is taken up again.
+
+A claim is on disk before its start is sent, so that after ``kill -9`` every attempt that may still run on a device is
+known by name. Kinds of entries:
+
+``claimed``   {run_id, n, device}             about to be started; ask the device before starting another
+``adopted``   {run_id, n, device}             a later controller found the attempt on the device
+``ended``     {run_id, n, device, outcome}    nothing of this attempt runs any more
+``breaker``   {device, ...}                   the breaker's state, whole; the last one counts
+others        retry, moved, quarantine, …     kept for people, skipped by ``replay``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sidewinder.model import AttemptId
+
+from . import appendlog, atomic
+from .layout import RunFolder
+
+
+class Flight(NamedTuple):
+    """An attempt that was claimed and never ended: it may run on the device at this moment."""
+
+    n: int
+    device: str
+
+
+@dataclass(slots=True)
+class Replay:
+    """What the journal says about the time before this controller."""
+
+    in_flight: dict[str, Flight] = field(default_factory=dict)
+    highest: dict[str, int] = field(default_factory=dict)  # highest attempt ever claimed, by run id
+    breakers: dict[str, dict[str, Any]] = field(default_factory=dict)  # last `breaker` entry, by device
+    lines: int = 0
+    torn: int = 0
+
+
+class Journal(appendlog.AppendLog):
+    """The writing end of a run folder's journal."""
+
+    def __init__(self, folder: str, *, ops: atomic.FileOps = atomic.REAL) -> None:
+        super().__init__(RunFolder(folder).journal, what="journal", ops=ops)
+
+
+def claimed(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[str, Any]:
+    return _entry("claimed", attempt, device, at_utc, more)
+
+
+def adopted(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[str, Any]:
+    return _entry("adopted", attempt, device, at_utc, more)
+
+
+def ended(attempt: AttemptId, device: str, outcome: str, at_utc: str, **more: Any) -> dict[str, Any]:
+    return _entry("ended", attempt, device, at_utc, {"outcome": outcome, **more})
+
+
+def _entry(event: str, attempt: AttemptId, device: str, at_utc: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {"event": event, "run_id": attempt.work_id, "n": attempt.n, "device": device, "utc": at_utc, **more}
+
+
+def replay(folder: str) -> Replay:
+    """Read the journal. Lines that are torn or make no sense are counted and skipped."""
+    seen = Replay()
+    for entry in appendlog.read(RunFolder(folder).journal):
+        seen.lines += 1
+        if entry is None or not _apply(entry, seen):
+            seen.torn += 1
+    return seen
+
+
+def _apply(entry: Mapping[str, Any], seen: Replay) -> bool:
+    event, device = entry.get("event"), entry.get("device")
+    if event == "breaker":
+        if isinstance(device, str):
+            seen.breakers[device] = dict(entry)
+        return isinstance(device, str)
+    if event not in ("claimed", "adopted", "ended"):
+        return isinstance(event, str)
+    run_id, n = entry.get("run_id"), entry.get("n")
+    if not (isinstance(run_id, str) and isinstance(n, int) and isinstance(device, str)):
+        return False
+    if n > seen.highest.get(run_id, 0):
+        seen.highest[run_id] = n
+    flying = seen.in_flight.get(run_id)
+    if event == "ended":
+        # A late line of an older attempt must not hide the one that may still run.
+        if flying is not None and flying.n <= n:
+            del seen.in_flight[run_id]
+    elif flying is None or flying.n <= n:
+        seen.in_flight[run_id] = Flight(n, device)
+    return True
+
+
+def compact(folder: str, *, limit_bytes: int = 32 << 20, ops: atomic.FileOps = atomic.REAL) -> bool:
+    """Bound the journal's size: past ``limit_bytes`` it becomes one line per run id (attempts only grow, so the highest
+    must stay known), the flights and the breakers; the old one stays beside it as ``journal.old.jsonl``.
+
+    Only for the exclusive holder of the run folder, before its ``Journal`` writes.
+    """
+    path = RunFolder(folder).journal
+    try:
+        if os.path.getsize(path) <= limit_bytes:
+            return False
+    except FileNotFoundError:
+        return False
+    seen = replay(folder)
+    lines: list[Mapping[str, Any]] = list(seen.breakers.values())
+    for run_id, n in seen.highest.items():
+        flight = seen.in_flight.get(run_id)
+        lines.append({"event": "ended", "run_id": run_id, "n": n, "device": "", "outcome": "compacted"})
+        if flight is not None:
+            lines[-1] = {"event": "claimed", "run_id": run_id, "n": flight.n, "device": flight.device}
+    data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+    old = path.removesuffix(".jsonl") + ".old.jsonl"
+    try:
+        if os.path.exists(old):
+            ops.unlink(old)
+        ops.link(path, old)
+    except OSError:  # no hard links here: history for people is lost, nothing that decides
+        pass
+    atomic.publish(path, data, what="journal", ops=ops)
+    return True
