@@ -105,6 +105,8 @@ done
     tail -n 3 "$work/try.log" >&2
     give_up "llama-bench was unpacked but does not start on this machine"
 }
-[ ! -e "$prefix" ] || rmdir "$prefix"
-mv "$work/new" "$prefix"
+# -T: never into a folder that another run of this script has made ready meanwhile; then that one is as good.
+if ! mv -T "$work/new" "$prefix" 2>/dev/null && ! "$prefix/bin/llama-bench" --help >/dev/null 2>&1; then
+    give_up "$prefix was taken by something else meanwhile"
+fi
 say "ready: $prefix/bin/llama-bench ($(sed -n 's/^.*  llama.cpp-tools_//p' "$prefix/versions.txt"))"

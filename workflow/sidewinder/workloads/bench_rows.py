@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 from sidewinder.errors import ParseError
-from sidewinder.model import Json, Measurement, Output, Point, RawResult, Task
+from sidewinder.model import Json, Measurement, Point, RawResult, Task
 
 from .inference import Request, bandwidth, exit_words, last_words
+from .json_lines import objects, seen
 
 # Printed by every run whose CPU backends lie elsewhere than compiled in; says nothing about the run.
 NOISE: Final = ("ggml_backend_load_best: failed to enumerate", "load_backend:", "warning: asserts enabled")
@@ -35,16 +36,16 @@ def measurement(
 ) -> Measurement:
     """Rows to a measurement. Raises ``ParseError`` for a run that ended well with a row that cannot be read."""
     if raw.returncode != 0:
-        rows, _ = _rows(raw.stdout)
+        rows, _ = objects(raw.stdout)
         return Measurement(
             ok=False,
             message=_why_it_failed(raw, program, len(rows), hints),
             workload=_workload(point, request, rows),
             backend=_backend(point, task, rows),
         )
-    rows, broken = _rows(raw.stdout)
+    rows, broken = objects(raw.stdout)
     if broken is not None:
-        raise ParseError(f"{program} ended well, but line {broken} of its output is no whole JSON object{_seen(raw)}")
+        raise ParseError(f"{program} ended well, but line {broken} of its output is no whole JSON object{seen(raw)}")
     workload, backend = _workload(point, request, rows), _backend(point, task, rows)
     message = _objection(request, rows, raw, program)
     if message is not None:
@@ -92,22 +93,6 @@ def headline(metrics: Mapping[str, Json]) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _rows(stdout: Output) -> tuple[list[dict[str, Json]], int | None]:
-    """(rows, number of the first line that starts a row and does not end it)."""
-    parts = [stdout.head + stdout.tail] if stdout.dropped_bytes == 0 else [stdout.head + b"\n", stdout.tail]
-    lines = b"".join(parts).split(b"\n")
-    rows: list[dict[str, Json]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.startswith(b"{"):
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:  # cut short, or bytes that are no text
-            return rows, number
-        rows.append(row)
-    return rows, None
-
-
 def _objection(request: Request, rows: Sequence[Mapping[str, Json]], raw: RawResult, program: str) -> str | None:
     """The first of the rules that the rows break, as a sentence; None: it is a measurement."""
     wanted = {}
@@ -118,7 +103,7 @@ def _objection(request: Request, rows: Sequence[Mapping[str, Json]], raw: RawRes
     if len(rows) != len(wanted):
         return (
             f"{program} ended well but printed {len(rows)} result rows where {len(wanted)} were asked for "
-            f"({', '.join(wanted)}){_seen(raw)}"
+            f"({', '.join(wanted)}){seen(raw)}"
         )
     for kind, (n_prompt, n_gen) in wanted.items():
         matching = [row for row in rows if (row.get("n_prompt"), row.get("n_gen")) == (n_prompt, n_gen)]
@@ -215,13 +200,3 @@ def _why_it_failed(raw: RawResult, program: str, rows: int, hints: Mapping[str, 
         if words and text in words:
             return f"{message}\n  {hint}"
     return message
-
-
-def _seen(raw: RawResult) -> str:
-    """What was on stdout, for a message about what was not."""
-    stdout = raw.stdout
-    if stdout.total_bytes == 0:
-        return ": stdout is empty"
-    shown = (stdout.tail or stdout.head)[-60:].decode("utf-8", "replace")
-    dropped = f", {stdout.dropped_bytes} of them not kept" if stdout.dropped_bytes else ""
-    return f" ({stdout.total_bytes} bytes on stdout{dropped}, ending {shown!r})"

@@ -165,8 +165,11 @@ def exit_words(returncode: int | None) -> str:
 
 def last_words(raw: RawResult, noise: tuple[str, ...] = ()) -> str | None:
     """The last line of stderr that says something."""
-    text = (raw.stderr.tail or raw.stderr.head).decode("utf-8", "replace")
-    lines = [line.strip() for line in text.splitlines()]
+    return last_line(raw.stderr.tail or raw.stderr.head, noise)
+
+
+def last_line(text: bytes, noise: tuple[str, ...] = ()) -> str | None:
+    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(noise)]
     return lines[-1][:400] if lines else None
 

@@ -64,7 +64,8 @@ def main(argv: list[str]) -> int:
         try:
             row = measure(engine, model, kind, count, request)
         except Exception as error:  # noqa: BLE001
-            return fail(f"{kind} of {count} tokens: {error}", said)
+            # its first sentence: what follows is a list of things to try
+            return fail(f"{kind} of {count} tokens: {str(error).split('. ')[0]}", said)
         row.update(model_filename=path, model_bytes=os.path.getsize(path), load_ms=load_ms)
         print(json.dumps(row), flush=True)
     return 0
@@ -166,9 +167,12 @@ def available_cores() -> int:
 
 
 def fail(message: str, said: Iterable[str] = ()) -> int:
-    """The engine's own last lines, then our sentence as the last one. Returns the exit status."""
-    for line in "".join(said).splitlines()[-20:]:
+    """The engine's own last lines, then our sentence, which repeats the very last of them: it is mostly the reason."""
+    lines = [line for line in "".join(said).splitlines() if line.strip(" .")]
+    for line in lines[-20:]:
         print(line, file=sys.stderr)
+    if lines:
+        message = f"{message} (the engine's last words: {lines[-1]})"
     print(f"llama: error: {message}", file=sys.stderr, flush=True)
     return 1
 
