@@ -1,0 +1,238 @@
+"""A campaign: everything that is still to be decided about a set of work on a set of devices.
+
+``handle(event, now_s)`` is the only door: no I/O, no clock, no randomness of its own. What may follow what is in
+``lifecycle.TRANSITIONS``; what each event means is in ``attempts`` (about one attempt) and ``service`` (about a
+device or the whole run).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sidewinder.core import attempts, service
+from sidewinder.core import events as ev
+from sidewinder.core import instructions as do
+from sidewinder.core.breaker import HEALTHY, HalfOpen, Trial
+from sidewinder.core.events import Event
+from sidewinder.core.instructions import Instruction
+from sidewinder.core.item import Item
+from sidewinder.core.lane import Lane
+from sidewinder.core.lifecycle import (
+    TRANSITIONS,
+    Claiming,
+    Done,
+    Kicked,
+    Occupying,
+    Starting,
+    State,
+    Turn,
+    Waiting,
+)
+from sidewinder.core.retry import Random
+from sidewinder.core.turns import Group
+from sidewinder.errors import InternalError
+from sidewinder.model import AttemptId, Failure, Policy
+
+_STEPS = {
+    (state, event): (attempts.HANDLERS[event], allowed)
+    for (state, event), allowed in TRANSITIONS.items()
+    if event in attempts.HANDLERS
+}
+
+
+_ABOUT_A_KILL = frozenset({ev.KillProven, ev.KillUnproven, ev.TransportFailed})
+
+
+class Timer(NamedTuple):
+    at_s: float
+    target: Item | Lane
+
+
+class Campaign:
+    def __init__(self, policy: Policy, rng: Random) -> None:
+        self.policy = policy
+        self.rng = rng
+        self.now_s = 0.0
+        self.items: dict[str, Item] = {}  # open work only
+        self.done: dict[str, Done] = {}
+        self.lanes: dict[str, Lane] = {}
+        self.groups: dict[str, Group] = {}
+        self.timers: dict[str, Timer] = {}
+        self.evictions: dict[AttemptId, Item] = {}  # runs nobody wants, by the work that waits for their end
+        self.stop: service.Stop | None = None
+        self.dropped_events = 0
+        self._timer_serial = 0
+        self._freed: list[Group] = []  # groups in which something may start once this event is dealt with
+
+    # -- the door -----------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+        """Take one event and say what is to be done. Raises ``InternalError`` on a bug, ours or the caller's."""
+        self.now_s = now_s
+        out: list[Instruction] = []
+        kind = type(event)
+        if kind in attempts.ABOUT_AN_ATTEMPT:
+            attempt: AttemptId = event.attempt  # type: ignore[union-attr]
+            item = self.items.get(attempt[0])
+            if item is None or item.attempt != attempt:
+                item = self.evictions.get(attempt) if kind in _ABOUT_A_KILL else None
+                if item is None:
+                    self._drop(attempt, kind, out)
+                    return out
+            self._step(item, kind, event, out)
+        elif kind in attempts.ABOUT_A_WORK:
+            work_id: str = event.work_id  # type: ignore[union-attr]
+            item = self.items.get(work_id)
+            if item is None:
+                raise InternalError(f"{kind.__name__} about {work_id!r}, which is not open here")
+            self._step(item, kind, event, out)
+        elif kind is ev.TimerFired:
+            self._timer_fired(event, out)  # type: ignore[arg-type]
+        else:
+            service.HANDLERS[kind](self, event, out)
+        while self._freed:
+            self._give_turns(self._freed.pop(), out)
+        return out
+
+    def _step(self, item: Item, kind: type[Any], event: Any, out: list[Instruction]) -> None:
+        """One move of one item, held against the table."""
+        step = _STEPS.get((type(item.state), kind))
+        if step is None:
+            raise self.unexpected(item, f"{event!r} in state {type(item.state).__name__}")
+        handler, allowed = step
+        item.tell(self.now_s, kind)
+        before = item.state
+        handler(self, item, event, out)
+        if type(item.state) not in allowed:
+            raise self.unexpected(item, f"{type(before).__name__} + {kind.__name__} -> {item.state!r}")
+
+    def _drop(self, attempt: AttemptId, kind: type[Any], out: list[Instruction]) -> None:
+        """The one place where an event of an attempt that is no longer current ends (B30: late answers)."""
+        item = self.items.get(attempt.work_id)
+        done = self.done.get(attempt.work_id)
+        if item is None and done is None and kind not in _ABOUT_A_KILL:
+            raise InternalError(f"{kind.__name__} about {attempt}, which was never queued here")
+        if kind is ev.Acked and done is not None:
+            return  # the expected last word
+        self.dropped_events += 1
+        device = item.lane.id if item is not None else done.device if done is not None else ""
+        out.append(do.Note("stale_event", device, attempt.work_id, {"event": kind.__name__, "attempt": attempt.n}))
+
+    def _timer_fired(self, event: ev.TimerFired, out: list[Instruction]) -> None:
+        timer = self.timers.get(event.timer)
+        if timer is None:
+            return  # whatever it was set for has happened otherwise: timers are not taken back
+        if self.now_s < timer.at_s - 0.001:
+            # fired early (a jump of the clock behind it): promise 10, nothing happens before its time
+            out.append(do.SetTimer(event.timer, timer.at_s))
+            return
+        del self.timers[event.timer]
+        if isinstance(timer.target, Item):
+            self._step(timer.target, ev.TimerFired, event, out)
+        else:
+            service.lane_timer(self, timer.target, event.timer, out)
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+
+    def wake(self, lane: Lane) -> None:
+        """Something about this lane changed that may let work start, once this event is dealt with."""
+        self._freed.append(lane.group)
+
+    def _give_turns(self, group: Group, out: list[Instruction]) -> None:
+        while (lane := group.next_lane()) is not None:
+            if lane.due:
+                item = lane.due.popleft()
+                assert isinstance(item.state, Waiting)
+                _, slot, _, _ = item.state
+                self.move(item, Turn, Starting(item.state.attempt, slot))
+                out.append(do.StartAttempt(item.state.attempt, lane.id, slot))
+                continue
+            item = lane.next_queue().pop()
+            slot = lane.slots.take()
+            if item.exclusive:
+                self.move(item, Turn, Occupying(slot))
+                out.append(do.RunExclusive(item.work_id, lane.id))
+            else:
+                self.claim(item, slot, Turn, out)
+
+    def claim(self, item: Item, slot: int, why: type[Any], out: list[Instruction]) -> None:
+        """Put this attempt on disk before anything of it happens. ``slot`` and a turn are the item's by now."""
+        lane = item.lane
+        if lane.breaker.state is not HEALTHY and isinstance(lane.breaker.state, HalfOpen):
+            lane.breaker.try_with(item.work_id)
+            lane.update_gate()
+        item.attempt = attempt = AttemptId(item.work_id, item.n)
+        if why is Turn or why is Kicked:
+            self.move(item, why, Claiming(attempt, slot))
+        else:
+            item.state = Claiming(attempt, slot)
+        out.append(do.Journal(attempt, lane.id))
+
+    def move(self, item: Item, why: type[Any], state: State) -> None:
+        """A move that no event about the item itself caused, held against the table."""
+        if type(state) not in TRANSITIONS.get((type(item.state), why), ()):
+            raise self.unexpected(item, f"{type(item.state).__name__} + {why.__name__} -> {state!r}")
+        item.tell(self.now_s, why)
+        item.state = state
+
+    def let_go(self, item: Item) -> None:
+        """Give back whatever slot and turn the item's state holds. The caller sets the next state."""
+        lane = item.lane
+        slot: int | None = getattr(item.state, "slot", None)
+        if slot is not None:
+            lane.slots.give_back(slot)
+            if type(item.state) is not Waiting:
+                lane.group.held -= 1
+            self._freed.append(lane.group)
+        item.attempt = None
+        breaker = lane.breaker
+        if breaker.state is not HEALTHY and isinstance(breaker.state, Trial) and breaker.state.work_id == item.work_id:
+            breaker.try_another()
+            lane.update_gate()
+
+    # -- small verbs of the handlers ----------------------------------------------------------------------------------
+
+    def set_timer(self, kind: str, target: Item | Lane, at_s: float, out: list[Instruction]) -> str:
+        self._timer_serial += 1
+        name = target.work_id if isinstance(target, Item) else target.id
+        timer = f"{kind} {name} {self._timer_serial}"
+        self.timers[timer] = Timer(at_s, target)
+        out.append(do.SetTimer(timer, at_s))
+        return timer
+
+    def finish(self, item: Item, outcome: str, failure: Failure | None, out: list[Instruction]) -> None:
+        """The work is over: everything it held is free, and only its outcome is remembered."""
+        self.let_go(item)
+        item.state = done = Done(outcome, item.n, item.lane.id)
+        self.done[item.work_id] = done
+        del self.items[item.work_id]
+        item.lane.outcomes[outcome] += 1
+        out.append(do.ReportDone(item.work_id, outcome, failure))
+
+    def unexpected(self, item: Item, what: str) -> InternalError:
+        return InternalError(
+            f"{item.work_id} on {item.lane.id}: {what} cannot be; records on disk are safe. Its story: {item.told()}"
+        )
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def open_work(self) -> list[str]:
+        """Everything that was queued and is not over."""
+        return list(self.items)
+
+    def check_invariants(self) -> None:
+        from sidewinder.core.invariants import check
+
+        check(self)
+
+    def explain(self, work_id: str, now_s: float) -> list[str]:
+        """Why is this work where it is, and what would move it? Sentences for a person."""
+        from sidewinder.core.explain import explain
+
+        return explain(self, work_id, now_s)
+
+    def board(self) -> dict[str, dict[str, Any]]:
+        """Per device: counts by state and outcome, and its state of service."""
+        from sidewinder.core.explain import board
+
+        return board(self)

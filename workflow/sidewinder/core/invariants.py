@@ -1,0 +1,76 @@
+"""An invariant: a sentence about a campaign that is true between any two events, whatever happened.
+
+Tests check them all after every event; they cost O(open work), so production does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from sidewinder.core.breaker import Trial
+from sidewinder.core.lane import Lane
+from sidewinder.core.lifecycle import HOLDS_SLOT, BackingOff, Done, Publishing, Queued, Waiting
+from sidewinder.core.turns import Group
+
+if TYPE_CHECKING:
+    from sidewinder.core.campaign import Campaign
+
+
+def check(c: Campaign) -> None:
+    """Raise ``AssertionError`` naming the first sentence that is not true."""
+    slots: defaultdict[str, list[int]] = defaultdict(list)
+    turns: Counter[int] = Counter()
+    queued: Counter[str] = Counter()
+    for work_id, item in c.items.items():
+        state, lane = item.state, item.lane
+        assert work_id not in c.done, f"{work_id} is open and done"
+        assert not isinstance(state, Done), f"{work_id} is done and still open"
+        slot = getattr(state, "slot", None)
+        assert (type(state) in HOLDS_SLOT) == (slot is not None) or isinstance(state, Publishing), f"{work_id}: {state}"
+        if slot is not None:
+            slots[lane.id].append(slot)
+            if not isinstance(state, Waiting):
+                turns[id(lane.group)] += 1
+        if isinstance(state, Queued):
+            queued[lane.id] += 1
+            assert item.ticket, f"{work_id} is queued but in no queue"
+            assert item.exclusive or lane.out_of_service is None, f"{work_id} waits for {lane.id}, which is out"
+        else:
+            assert not item.ticket, f"{work_id} is {type(state).__name__} and in a queue"
+        if isinstance(state, BackingOff | Waiting) and state.timer is not None:
+            assert c.timers[state.timer].target is item, f"{work_id} waits for a timer that is not set"
+        if isinstance(state, Waiting) and state.timer is None:
+            assert item in lane.due, f"{work_id} has waited long enough and nobody will start it"
+        attempt = getattr(state, "attempt", None)
+        assert item.attempt == attempt or item.exclusive, f"{work_id}: {item.attempt} is not that of {state}"
+        assert item.repeats <= c.policy.retry.max_attempts, f"{work_id} was tried too often"
+    seen: set[int] = set()
+    for lane in c.lanes.values():
+        _check_lane(lane, slots[lane.id], queued[lane.id])
+        if id(lane.group) not in seen:
+            seen.add(id(lane.group))
+            _check_group(c, lane.group, turns[id(lane.group)])
+
+
+def _check_lane(lane: Lane, held: list[int], queued: int) -> None:
+    everything = sorted(held + lane.slots.free)
+    assert everything == list(range(len(lane.slots))), f"{lane.id}: slots {held} held, {lane.slots.free} free"
+    waiting = len(lane.points) + len(lane.jobs)
+    assert waiting == queued == len(lane.points.items()) + len(lane.jobs.items()), f"{lane.id}: queue is miscounted"
+    gate = lane.gate
+    lane.update_gate()
+    assert gate == lane.gate, f"{lane.id}: its gate says {gate!r}, its state {lane.gate!r}"
+    state = lane.breaker.state
+    if isinstance(state, Trial):
+        assert gate is not None, f"{lane.id} is on trial and takes more points"
+
+
+def _check_group(c: Campaign, group: Group, held: int) -> None:
+    assert held == group.held <= group.limit, (
+        f"group {group.name}: {held} turns, {group.held} booked, {group.limit} allowed"
+    )
+    assert len(set(map(id, group.members))) == len(group.members), f"group {group.name} lists a member twice"
+    if group.held < group.limit:
+        idle = [lane.id for lane in group.members if lane.is_ready()]
+        assert not idle, f"group {group.name} has a turn to give and {idle} could use it"

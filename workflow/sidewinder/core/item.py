@@ -1,0 +1,76 @@
+"""An item: one open piece of work, with its state, its budgets and the last steps of its story."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sidewinder.core.lifecycle import QUEUED, State
+from sidewinder.model import AttemptId, Failure
+
+if TYPE_CHECKING:
+    from sidewinder.core.events import Work
+    from sidewinder.core.lane import Lane
+
+STORY_LENGTH = 24
+
+
+class Item:
+    __slots__ = (
+        "at_tail",
+        "attempt",
+        "doubtful",
+        "exclusive",
+        "failures_in_row",
+        "lane",
+        "n",
+        "position",
+        "preemptions",
+        "priority",
+        "repeats",
+        "stales",
+        "state",
+        "story",
+        "suspect",
+        "swaps",
+        "ticket",
+        "verdict",
+        "work_id",
+    )
+
+    def __init__(self, work: Work, lane: Lane) -> None:
+        self.work_id = work.work_id
+        self.lane = lane
+        self.priority = work.priority
+        self.position = work.position
+        self.exclusive = work.exclusive
+        self.state: State = QUEUED
+        self.attempt: AttemptId | None = None  # the current one; None while queued or backing off
+        #: number of the current or next attempt
+        self.n = work.last_attempt if work.in_flight else work.last_attempt + 1
+        #: the attempt numbered ``n`` may exist on the device: ask before anything else
+        self.doubtful = work.in_flight
+        #: this attempt failed on the way in this invocation; if it is not on the device, it costs one of the budget
+        self.suspect = False
+        self.at_tail = 0
+        self.ticket = 0  # the queue's: 0 while not queued
+        self.failures_in_row = 0
+        self.repeats = 0  # attempts that transport has cost
+        self.preemptions = 0
+        self.stales = 0
+        self.swaps = 0
+        self.verdict: Failure | None = None  # what the evidence says, before the workload has parsed
+        self.story: list[tuple[float, type[Any]]] | None = None
+
+    def tell(self, now_s: float, what: type[Any]) -> None:
+        """Add one step to the story; only the last ones are kept."""
+        story = self.story
+        if story is None:
+            self.story = [(now_s, what)]
+            return
+        story.append((now_s, what))
+        if len(story) > 2 * STORY_LENGTH:
+            del story[:STORY_LENGTH]
+
+    def told(self) -> str:
+        steps = (self.story or [])[-STORY_LENGTH:]
+        return "; ".join(f"{at_s:.3f} s {what.__name__}" for at_s, what in steps) or "no event yet"

@@ -1,0 +1,79 @@
+"""A lane: one device as the core sees it, with its queues, its slots, its breaker and its place in a group."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from sidewinder.core.breaker import Breaker, Closed, HalfOpen
+from sidewinder.core.queues import Queue
+from sidewinder.core.slots import Slots
+from sidewinder.model import Device, FailureClass
+
+if TYPE_CHECKING:
+    from sidewinder.core.item import Item
+    from sidewinder.core.turns import Group
+
+
+class OutOfService(NamedTuple):
+    """The device takes no more points in this invocation. ``cause``: ``device`` (quarantined) or ``transport``."""
+
+    reason: str
+    cause: FailureClass
+
+
+class Lane:
+    __slots__ = (
+        "breaker",
+        "busy_since_s",
+        "device",
+        "due",
+        "gate",
+        "group",
+        "id",
+        "jobs",
+        "out_of_service",
+        "outcomes",
+        "points",
+        "rest_timer",
+        "slots",
+    )
+
+    def __init__(self, device: Device, group: Group) -> None:
+        self.device = device
+        self.id = device.id
+        self.group = group
+        self.slots = Slots(max(1, device.max_concurrency))
+        self.points = Queue()
+        self.jobs = Queue()  # ordinary jobs of the controller: no breaker and no quarantine of a device stops them
+        self.due: deque[Item] = deque()  # have a slot and want only the turn back (`Waiting` whose wait is over)
+        self.breaker = Breaker(device.max_transport_failures, device.recovery_after_s)
+        self.out_of_service: OutOfService | None = None
+        self.rest_timer: str | None = None
+        self.busy_since_s: dict[int, float] = {}  # by slot: since when another controller's run is in it
+        self.outcomes: Counter[str] = Counter()
+        self.gate: str | None = None  # why no new point may start; None: it may
+
+    def update_gate(self) -> None:
+        """Call after every change of breaker, rest or service."""
+        state = self.breaker.state
+        if self.out_of_service is not None:
+            self.gate = self.out_of_service.reason
+        elif isinstance(state, Closed):
+            self.gate = None if self.rest_timer is None else "the device rests after failures in a row"
+        else:
+            self.gate = None if isinstance(state, HalfOpen) else f"the device is down: {state.reason}"
+
+    def is_ready(self) -> bool:
+        """Could something start here, had it a turn? Asked for every member of a group at every turn."""
+        if self.slots.free and ((self.gate is None and self.points.waiting) or self.jobs.waiting):
+            return True
+        return bool(self.due)
+
+    def next_queue(self) -> Queue:
+        """Where the next piece of work comes from; only for a lane that is ready and owes nobody a turn."""
+        if not self.jobs.waiting:
+            return self.points
+        if self.gate is not None or not self.points.waiting:
+            return self.jobs
+        return self.jobs if self.jobs.rank() <= self.points.rank() else self.points

@@ -1,0 +1,104 @@
+"""The failure policy: which class a failure belongs to, and what each class does to point, breaker and budget.
+
+Evidence decides, never the text of a message (docs/design.md §3).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sidewinder.model import Evidence, FailureClass
+
+
+class PointEffect(enum.Enum):
+    """What a failure of a class does to the pinned point it struck."""
+
+    RETRY = "retried with back-off, then a hole"
+    REQUEUE = "queued again, within its own bound"
+    RESULT = "a failed result, never retried"
+    HOLE = "a hole"
+    DROP = "no record"
+    RAISE = "the run ends loudly"
+
+
+class BreakerEffect(enum.Enum):
+    """What a failure of a class says about the device's health."""
+
+    FAILURE = "counts as a failure"
+    ALIVE = "counts as alive"
+    NONE = "no effect"
+    QUARANTINE = "takes the device out at once"
+
+
+class Rule(NamedTuple):
+    point: PointEffect
+    breaker: BreakerEffect
+    budget: str
+
+
+TABLE: Final[Mapping[FailureClass, Rule]] = {
+    FailureClass.TRANSPORT: Rule(PointEffect.RETRY, BreakerEffect.FAILURE, "retry.max_attempts"),
+    FailureClass.PREEMPTED: Rule(PointEffect.REQUEUE, BreakerEffect.NONE, "MAX_PREEMPTIONS"),
+    FailureClass.MEMORY: Rule(PointEffect.RESULT, BreakerEffect.ALIVE, "none (fungible work: once more)"),
+    FailureClass.MEASUREMENT: Rule(PointEffect.RESULT, BreakerEffect.ALIVE, "none"),
+    FailureClass.PARSE: Rule(PointEffect.RESULT, BreakerEffect.ALIVE, "none"),
+    FailureClass.CONFIG: Rule(PointEffect.RESULT, BreakerEffect.NONE, "none"),
+    FailureClass.DEVICE: Rule(PointEffect.HOLE, BreakerEffect.QUARANTINE, "none"),
+    FailureClass.CANCELLED: Rule(PointEffect.DROP, BreakerEffect.NONE, "none"),
+    FailureClass.INTERNAL: Rule(PointEffect.RAISE, BreakerEffect.NONE, "none"),
+    FailureClass.NOT_ATTEMPTED: Rule(PointEffect.HOLE, BreakerEffect.NONE, "none"),
+}
+
+#: A node that drains for a week must not keep one point going round for ever.
+MAX_PREEMPTIONS: Final = 5
+
+#: Codes of ``RawResult.error`` for which the device, not the point, is unfit.
+_DEVICE_CODES: Final = frozenset({"disk_full"})
+_SIGTERM: Final = frozenset({143, -15})
+
+
+def classify(evidence: Evidence) -> FailureClass | None:
+    """The class of what came back from a device; ``None``: nothing speaks against it, the workload may parse it."""
+    state, code = evidence.state, evidence.returncode
+    if state == "done" and code == 0:
+        return None
+    if evidence.error in _DEVICE_CODES:
+        return FailureClass.DEVICE
+    if evidence.oom_kills:
+        # An exit by SIGKILL says nothing about memory; the cgroup's own count does.
+        return FailureClass.MEMORY
+    if state == "done":
+        if code is None:
+            return FailureClass.TRANSPORT  # ended, but how could not be had: unknown is not "failed"
+        return FailureClass.PREEMPTED if code in _SIGTERM else FailureClass.MEASUREMENT
+    if state in ("timeout", "spawn_failed"):
+        return FailureClass.MEASUREMENT
+    if state == "refused":
+        return FailureClass.CONFIG  # the plan asks for a file or an axis that this device does not have
+    if state in ("lease_expired", "stopped"):
+        return FailureClass.TRANSPORT  # ended because we were away; proven dead on the device
+    return FailureClass.INTERNAL
+
+
+def describe(evidence: Evidence, failure_class: FailureClass) -> str:
+    """One sentence for the record: what the device saw."""
+    if evidence.detail:
+        return evidence.detail
+    if failure_class is FailureClass.MEMORY:
+        return f"the kernel killed the run for lack of memory ({evidence.oom_kills} OOM kill(s) counted in its cgroup)"
+    if evidence.state == "done":
+        if evidence.returncode is None:
+            return "the run ended, but its exit status could not be had"
+        if evidence.returncode < 0:
+            return f"the run was ended by signal {-evidence.returncode}"
+        return f"the run ended with exit code {evidence.returncode}"
+    sentence = {
+        "timeout": "the run did not end within its time limit and was stopped",
+        "lease_expired": "the device stopped the run because the controller had been out of reach for too long",
+        "stopped": "the run was stopped before it ended",
+        "spawn_failed": "the command could not be started",
+        "refused": "the device refused the run before it started",
+    }.get(evidence.state, f"the device answered with an unknown state {evidence.state!r}")
+    return f"{sentence} ({evidence.error})" if evidence.error else sentence

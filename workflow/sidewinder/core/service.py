@@ -1,0 +1,269 @@
+"""Service: whether devices, and the run as a whole, still take work.
+
+Devices come, go down behind their breaker, come back after a probe and a trial, are quarantined or given up; the run
+is stopped by a person or by the controller's own full disk. What cannot be measured any more becomes a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sidewinder.core import events as ev
+from sidewinder.core import instructions as do
+from sidewinder.core.breaker import Closed, Open, Probing
+from sidewinder.core.instructions import Instruction
+from sidewinder.core.item import Item
+from sidewinder.core.lane import Lane, OutOfService
+from sidewinder.core.lifecycle import BackingOff, Drained, Killing, Publishing, Queued, Running, Waiting
+from sidewinder.core.retry import wait_s
+from sidewinder.core.turns import Group
+from sidewinder.errors import InternalError
+from sidewinder.model import Failure, FailureClass
+
+if TYPE_CHECKING:
+    from sidewinder.core.campaign import Campaign
+
+
+class Stop(NamedTuple):
+    """Nothing new starts any more. ``kill``: what runs is stopped too."""
+
+    reason: str
+    kill: bool
+
+
+# -- devices and work arrive ------------------------------------------------------------------------------------------
+
+
+def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) -> None:
+    device = event.device
+    if device.id in c.lanes:
+        raise InternalError(f"device {device.id!r} was added twice")
+    name = device.resource_group
+    group = Group(None) if name is None else c.groups.setdefault(name, Group(name))
+    lane = Lane(device, group)
+    group.join(lane)
+    c.lanes[device.id] = lane
+
+
+def on_points_queued(c: Campaign, event: ev.PointsQueued, out: list[Instruction]) -> None:
+    touched: dict[str, Lane] = {}
+    for work in event.works:
+        lane = c.lanes.get(work.device)
+        if lane is None:
+            raise InternalError(f"{work.work_id!r} was queued for device {work.device!r}, which was never added")
+        if work.work_id in c.items:
+            raise InternalError(f"{work.work_id!r} was queued twice")
+        item = Item(work, lane)
+        before = c.done.pop(work.work_id, None)
+        if before is not None and not item.doubtful:
+            item.n = max(item.n, before.n + 1)  # forced again within one invocation: numbers only grow
+        c.items[work.work_id] = item
+        touched[lane.id] = lane
+        if c.stop is not None:
+            cancel(c, item, out)
+        else:
+            enqueue(c, item, out)
+    for lane in touched.values():
+        c.wake(lane)
+
+
+def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
+    """Put a queued item where its device looks for work, or into a hole if the device takes none."""
+    lane = item.lane
+    if item.exclusive:
+        lane.jobs.push(item)
+    elif lane.out_of_service is not None:
+        hole(c, item, lane.out_of_service.reason, lane.out_of_service.cause, out)
+        return
+    else:
+        lane.points.push(item)
+        probe_if_due(c, lane, out)
+    c.wake(lane)
+
+
+# -- health of a device -----------------------------------------------------------------------------------------------
+
+
+def failed(c: Campaign, lane: Lane, opened: bool, reason: str, out: list[Instruction]) -> None:
+    """After a transport failure: announce that the breaker opened, or let the device rest."""
+    breaker = lane.breaker
+    if opened:
+        went_down(c, lane, reason, out)
+        if gave_up(c, lane, out):
+            return
+    elif isinstance(breaker.state, Closed) and breaker.in_row >= 2 and lane.rest_timer is None:
+        # One failure may be the point's bad luck, so another point may start at once. Two in a row are the device's:
+        # without a rest a blip of a second would fail three points in as many milliseconds and open the breaker.
+        delay_s = wait_s(c.policy.retry, breaker.in_row, c.rng)
+        lane.rest_timer = c.set_timer("rest", lane, c.now_s + delay_s, out)
+    lane.update_gate()
+
+
+def went_down(c: Campaign, lane: Lane, reason: str, out: list[Instruction]) -> None:
+    breaker = lane.breaker
+    state = breaker.state
+    assert isinstance(state, Open)
+    lane.rest_timer = None
+    lane.update_gate()
+    c.set_timer("cooldown", lane, state.until_s, out)
+    fields = {"reason": reason[:600], "trips": breaker.trips, "failures": breaker.failures, "down_s": down_s(c, lane)}
+    out.append(do.Note("device_down", lane.id, None, fields))
+
+
+def down_s(c: Campaign, lane: Lane) -> float:
+    since_s = lane.breaker.down_since_s
+    return 0.0 if since_s is None else c.now_s - since_s
+
+
+def gave_up(c: Campaign, lane: Lane, out: list[Instruction]) -> bool:
+    """Down for too long, by a probe or trial that just failed: drain the device's queue, the others go on (M-116)."""
+    limit_s = lane.device.give_up_after_s
+    if limit_s is None or lane.out_of_service is not None or down_s(c, lane) < limit_s:
+        return False
+    reason = (
+        f"{lane.id} was taken out of service: no run completed for {down_s(c, lane):.0f} s "
+        f"after repeated transport failures (last: {lane.breaker.reason})"
+    )
+    out.append(do.Note("given_up", lane.id, None, {"reason": reason, "down_s": down_s(c, lane)}))
+    take_out(c, lane, OutOfService(reason, FailureClass.TRANSPORT), out)
+    return True
+
+
+def completed(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
+    """A run came back: the device works."""
+    was_down_s = down_s(c, lane)
+    if lane.breaker.completed():
+        fields = {"recoveries": lane.breaker.recoveries, "down_s": was_down_s}
+        out.append(do.Note("device_up", lane.id, None, fields))
+    lane.rest_timer = None
+    lane.update_gate()
+    c.wake(lane)
+
+
+def lane_timer(c: Campaign, lane: Lane, timer: str, out: list[Instruction]) -> None:
+    """A cooldown or a rest is over."""
+    if timer == lane.rest_timer:
+        lane.rest_timer = None
+        lane.update_gate()
+        c.wake(lane)
+    else:
+        probe_if_due(c, lane, out)
+
+
+def probe_if_due(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
+    """One cheap probe per cooldown, and none for a device that nobody waits for."""
+    state = lane.breaker.state
+    if isinstance(state, Open) and c.now_s >= state.until_s and lane.points.waiting and c.stop is None:
+        lane.breaker.probe()
+        lane.update_gate()
+        out.append(do.Probe(lane.id))
+
+
+def on_probe_answered(c: Campaign, event: ev.ProbeAnswered, out: list[Instruction]) -> None:
+    lane = c.lanes[event.device]
+    if not isinstance(lane.breaker.state, Probing):
+        return  # a run came back meanwhile and closed the breaker: it knows better than the probe
+    lane.breaker.probe_answered(event.ok, event.error, c.now_s)
+    if event.ok:
+        lane.update_gate()
+        c.wake(lane)
+        return
+    out.append(do.Note("probe_failed", lane.id, None, {"error": event.error[:600], "down_s": down_s(c, lane)}))
+    lane.update_gate()
+    if not gave_up(c, lane, out):
+        state = lane.breaker.state
+        assert isinstance(state, Open)
+        c.set_timer("cooldown", lane, state.until_s, out)
+
+
+# -- out of service ---------------------------------------------------------------------------------------------------
+
+
+def on_quarantined(c: Campaign, event: ev.DeviceQuarantined, out: list[Instruction]) -> None:
+    quarantine(c, c.lanes[event.device], event.reason, out)
+
+
+def quarantine(c: Campaign, lane: Lane, reason: str, out: list[Instruction]) -> None:
+    """The device is unfit until a person or a passed probe of a later invocation says otherwise."""
+    if lane.out_of_service is not None:
+        return
+    out.append(do.Note("quarantined", lane.id, None, {"reason": reason[:600]}))
+    take_out(c, lane, OutOfService(f"{lane.id} is quarantined: {reason}", FailureClass.DEVICE), out)
+
+
+def take_out(c: Campaign, lane: Lane, out_of_service: OutOfService, out: list[Instruction]) -> None:
+    """No point of this device starts any more; what runs in other slots goes on."""
+    lane.out_of_service = out_of_service
+    lane.update_gate()
+    lane.due.clear()
+    for item in lane.points.drain():
+        hole(c, item, out_of_service.reason, out_of_service.cause, out)
+    for item in list(c.items.values()):
+        if item.lane is lane and isinstance(item.state, BackingOff | Waiting):
+            hole(c, item, out_of_service.reason, out_of_service.cause, out)
+
+
+def hole(c: Campaign, item: Item, reason: str, cause: FailureClass, out: list[Instruction], **evidence: Any) -> None:
+    """This point will not be measured in this invocation: a record that says so keeps the gap visible."""
+    c.let_go(item)
+    message = f"not attempted: {reason}. Run the same command again to retry this point."
+    failure = Failure(FailureClass.NOT_ATTEMPTED, message, {"cause": cause.value, "reason": reason, **evidence})
+    state = Publishing(None, None, failure)
+    if isinstance(item.state, Queued | BackingOff | Waiting):
+        c.move(item, Drained, state)
+    else:
+        item.state = state
+    out.append(do.Publish(item.work_id, None, failure))
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def on_cancel(c: Campaign, event: ev.CancelRequested, out: list[Instruction]) -> None:
+    kill = not event.drain or (c.stop is not None and c.stop.kill)
+    stop(c, c.stop.reason if c.stop is not None else "stopped on request", kill, out)
+
+
+def stop_for_disk(c: Campaign, item: Item, error: str, out: list[Instruction]) -> None:
+    """The controller's disk refused a file: take no new work anywhere, let what runs end, say so once."""
+    if c.stop is None:
+        reason = f"the controller could not write to its own disk ({error})"
+        out.append(do.Note("stopped", item.lane.id, item.work_id, {"reason": reason}))
+        stop(c, reason, False, out)
+    cancel(c, item, out, f"not recorded: the controller could not write to its own disk ({error})")
+
+
+def stop(c: Campaign, reason: str, kill: bool, out: list[Instruction]) -> None:
+    c.stop = Stop(reason, kill)
+    for lane in c.lanes.values():
+        lane.due.clear()
+        for item in lane.points.drain() + lane.jobs.drain():
+            cancel(c, item, out)
+    for item in list(c.items.values()):
+        state = item.state
+        if isinstance(state, BackingOff | Waiting):
+            cancel(c, item, out)
+        elif kill and isinstance(state, Running):
+            # Attach still owes its answer, so two are to come.
+            item.tell(c.now_s, ev.CancelRequested)
+            item.state = Killing(state.attempt, state.slot, True, 2)
+            out.append(do.Kill(state.attempt, item.lane.id))
+        elif kill and isinstance(state, Killing):
+            item.state = state._replace(cancel=True)
+
+
+def cancel(c: Campaign, item: Item, out: list[Instruction], message: str | None = None) -> None:
+    reason = c.stop.reason if c.stop is not None else "the attempt was cancelled"
+    c.finish(item, "cancelled", Failure(FailureClass.CANCELLED, message or f"not done: {reason}"), out)
+
+
+Handler = Callable[["Campaign", Any, list[Instruction]], None]
+
+HANDLERS: Final[dict[type[Any], Handler]] = {
+    ev.DeviceAdded: on_device_added,
+    ev.PointsQueued: on_points_queued,
+    ev.ProbeAnswered: on_probe_answered,
+    ev.CancelRequested: on_cancel,
+    ev.DeviceQuarantined: on_quarantined,
+}
