@@ -1,0 +1,69 @@
+"""A job: one open piece of work as the engine sees it: how its task is made, its result read and its end put on disk.
+
+The core decides when; a job knows what. There are two kinds: a point of a plan (``pointjob``) and a user's own rule
+with ``device=`` (``rulejob``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sidewinder.model import Failure, RawResult, Task
+
+from .callbacks import Key
+from .devices import DeviceLink
+from .session import Session
+from .shard import Shard
+
+
+class Job(Protocol):
+    key: Key
+    run_id: str  # the name by which the device knows it
+    link: DeviceLink
+    session: Session
+    inline: bool  # ends in the engine: no device, no process
+    raw: RawResult | None
+    shard: Shard | None
+
+    def claim(self, n: int) -> dict[str, Any] | None:
+        """The journal's line for attempt ``n``; None: nothing that outlives this controller is started."""
+
+    def ended(self, outcome: str) -> dict[str, Any] | None:
+        """The journal's line when nothing of this job runs any more."""
+
+    @property
+    def is_running(self) -> bool:
+        """An attempt was started and its result is not here yet."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``build`` can be called without asking a device."""
+
+    async def prepare(self) -> None:
+        """Learn what the task needs from the device. Raises ``ConfigError``, ``DeviceFault``, ``TransportError``."""
+
+    def build(self) -> Task:
+        """What to run. Raises ``ConfigError``."""
+
+    def starting(self, n: int, at_utc: str) -> None:
+        """Attempt ``n`` is about to be started."""
+
+    def adopted(self, n: int) -> None:
+        """Attempt ``n`` of an earlier controller, or from before the link broke, was found on the device."""
+
+    def attempt_failed(self, n: int, failure: Failure, at_utc: str) -> None:
+        """Attempt ``n`` ended without a result: the next one says so in its record."""
+
+    def arrived(self, n: int, raw: RawResult, at_utc: str) -> None: ...
+
+    def parse(self) -> Failure | None:
+        """Read the raw result. Raises ``ParseError``."""
+
+    def publish(self, failure: Failure | None, at_utc: str) -> None:
+        """Put the end on disk. Raises ``PublishError``."""
+
+    def warn(self, text: str) -> None:
+        """A sentence for the record."""
+
+    def describe(self) -> dict[str, Any]:
+        """What displays are told when it is over: headline, duration, label."""

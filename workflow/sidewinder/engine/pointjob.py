@@ -1,0 +1,240 @@
+"""A point job: one point of a plan on its way from a task to a record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from sidewinder.errors import ConfigError, DeviceFault, ParseError, SidewinderError, TransportError
+from sidewinder.files import journal, records
+from sidewinder.files import raw as raw_files
+from sidewinder.model import (
+    EMPTY,
+    AttemptId,
+    Device,
+    Failure,
+    FailureClass,
+    Found,
+    Json,
+    Measurement,
+    Output,
+    RawResult,
+    Task,
+)
+from sidewinder.workloads import registry
+from sidewinder.workloads.base import Workload
+
+from .callbacks import Key
+from .clock import utc_now
+from .session import Session
+from .shard import Shard
+
+_NO_FOUND: Final = Found()
+_NO_OUTPUT: Final = Output(b"", b"", 0)
+_NO_RAW: Final = RawResult("done", 0, None, _NO_OUTPUT, _NO_OUTPUT)  # of a point that ends in the engine
+
+
+class PointJob:
+    __slots__ = (
+        "_attempts",
+        "_found",
+        "_measurement",
+        "_task",
+        "_warnings",
+        "inline",
+        "key",
+        "link",
+        "outcome_kept",
+        "point",
+        "predecessor",
+        "raw",
+        "run_id",
+        "session",
+        "shard",
+        "workload",
+    )
+
+    def __init__(self, session: Session, run_id: str, key: Key) -> None:
+        self.session, self.run_id, self.key = session, run_id, key
+        self.point = session.point(run_id)
+        self.link = session.links[self.point.device]
+        self.workload: Workload = registry.get(self.point.backend)
+        self.inline = bool(getattr(self.workload, "inline", False))
+        self.raw: RawResult | None = None
+        self.predecessor: str | None = None
+        self.shard: Shard | None = None
+        self.outcome_kept = False
+        self._task: Task | None = None
+        self._found: Found | None = None
+        self._measurement: Measurement | None = None
+        self._attempts: dict[int, dict[str, Json]] = {}
+        self._warnings: list[str] = []
+
+    # -- journal
+
+    def claim(self, n: int) -> dict[str, Any] | None:
+        if self.inline:
+            return None
+        return journal.claimed(AttemptId(self.run_id, n), self.point.device, utc_now())
+
+    def ended(self, outcome: str) -> dict[str, Any] | None:
+        if self.inline or not self._attempts:
+            return None
+        return journal.ended(AttemptId(self.run_id, max(self._attempts)), self.point.device, outcome, utc_now())
+
+    # -- the run
+
+    @property
+    def is_ready(self) -> bool:
+        return self.inline or self._found is not None
+
+    async def prepare(self) -> None:
+        if not self.is_ready:
+            self._found = await self._discover()
+
+    def build(self) -> Task:
+        if self._task is None:
+            device = self.link.device
+            try:
+                task = self.workload.build_task(self.point, device, self._found or _NO_FOUND)
+            except SidewinderError:
+                raise
+            except Exception as error:
+                # docs/design.md §3: our own code could not build the task, without the device: that is `config`
+                raise ConfigError(f"backend {self.point.backend} could not build the task: {_said(error)}") from error
+            self._task = task if self.inline else with_environment(task, device)
+        return self._task
+
+    async def _discover(self) -> Found:
+        try:
+            return await self.link.found(self.workload)
+        except (TransportError, DeviceFault, ConfigError):
+            raise
+        except Exception as error:
+            raise ConfigError(f"backend {self.point.backend} could not look for its engine: {_said(error)}") from error
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._attempts) and self.raw is None
+
+    def starting(self, n: int, at_utc: str) -> None:
+        if n not in self._attempts:
+            self._attempts[n] = {"n": n, "start_utc": at_utc}
+        if self.predecessor is None and self.link.last_run != self.run_id:
+            self.predecessor = self.link.last_run
+        self.link.last_run = self.run_id
+
+    def adopted(self, n: int) -> None:
+        self._attempts.setdefault(n, {"n": n})
+        self.link.last_run = self.run_id
+
+    def attempt_failed(self, n: int, failure: Failure, at_utc: str) -> None:
+        entry = self._attempts.setdefault(n, {"n": n})
+        entry.update(end_utc=at_utc, outcome="lost", error=failure.message)
+        entry["class"] = failure.failure_class.value
+
+    def arrived(self, n: int, raw: RawResult, at_utc: str) -> None:
+        self.raw = raw
+        entry = self._attempts.setdefault(n, {"n": n})
+        for key in ("class", "error"):  # the link was lost meanwhile, the run was not
+            entry.pop(key, None)
+        stamps = raw.evidence.get("stamps") or EMPTY
+        if "start_utc" not in entry and stamps.get("start_utc"):  # adopted: only the device saw it start
+            entry["start_utc"] = stamps["start_utc"]
+        entry.update(end_utc=at_utc, outcome=raw.state)
+
+    def parse(self) -> Failure | None:
+        task = self.build()
+        try:
+            measurement = self.workload.parse(self.point, task, self.raw or _NO_RAW)
+        except ParseError:
+            raise
+        except Exception as error:
+            # a parser is foreign code: what it raises is class `parse`, and the raw output is kept
+            raise ParseError(f"the parser of backend {self.point.backend} broke: {_said(error)}") from error
+        self._measurement = measurement
+        if measurement.ok:
+            return None
+        return Failure(
+            measurement.failure_class, measurement.message or "the output breaks one of the workload's rules"
+        )
+
+    # -- the end
+
+    def publish(self, failure: Failure | None, at_utc: str) -> None:
+        session, point = self.session, self.point
+        stored: Mapping[str, Json] = EMPTY
+        if self._attempts:
+            last = self._attempts[max(self._attempts)]
+            if self.raw is not None or self.inline:
+                last.setdefault("end_utc", at_utc)
+                last["outcome"] = "failed" if failure else "ok"
+        if self.raw is not None:
+            stored = raw_files.store(
+                session.root, point.device, self.run_id, self.raw, n=max(self._attempts, default=1)
+            )
+        record = self._record(failure, stored, at_utc)
+        if self.shard is not None and self.inline:
+            self.shard.records[self.run_id] = record
+            return
+        outcome = records.publish(session.root, point.device, self.run_id, record)
+        self.outcome_kept = outcome == "kept_ok"
+
+    def _record(self, failure: Failure | None, stored: Mapping[str, Json], at_utc: str) -> dict[str, Any]:
+        session, point = self.session, self.point
+        known: dict[str, Any] = {
+            "campaign": session.plan.campaign,
+            "versions": session.versions,
+            "identity": session.identity_of(point),
+            "order": session.order_of(self.run_id, self.predecessor),
+            "attempts": [self._attempts[n] for n in sorted(self._attempts)],
+            "clock": self.link.clock,
+            "warnings": self._warnings,
+            "timestamp_utc": at_utc,
+        }
+        if failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED:
+            return records.hole(point, self.link.device, reason=failure.message, evidence=failure.evidence, **known)
+        return records.build(
+            point,
+            self.link.device,
+            raw=self.raw,
+            stored=stored,
+            measurement=self._measurement,
+            failure=failure,
+            found=self._found,
+            **known,
+        )
+
+    def warn(self, text: str) -> None:
+        self._warnings.append(text)
+
+    def describe(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"label": self.session.label(self.point)}
+        if self._measurement is not None:
+            told["headline"] = self.workload.headline(self._measurement.metrics)
+        if self.raw is not None and self.raw.duration_s is not None:
+            told["duration_s"] = self.raw.duration_s
+        return told
+
+
+def with_environment(task: Task, device: Device) -> Task:
+    """The task with the device's declared environment under its own, and with the values of declared secrets.
+
+    A secret's value comes from the controller's environment now and is written nowhere.
+    """
+    if not device.env and not device.secrets:
+        return task
+    secrets = {}
+    for name in device.secrets:
+        if name not in os.environ:
+            raise ConfigError(
+                "this secret is not in the controller's environment", key=f"devices.{device.id}.secrets", value=name
+            )
+        secrets[name] = os.environ[name]
+    return replace(task, env={**device.env, **task.env, **secrets})
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,391 @@
+"""The reactor: the loop's side of the engine. It feeds the campaign events and has its instructions carried out.
+
+Everything here lives in one asyncio loop. Events wait in one queue and are handled one after the other; whatever
+escapes is a bug, and ends the engine loudly (``crash``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sidewinder.core.campaign import Campaign
+from sidewinder.core.events import (
+    AttemptStarted,
+    CancelRequested,
+    DeviceAdded,
+    DeviceQuarantined,
+    Event,
+    ExclusiveEnded,
+    Journaled,
+    JournalFailed,
+    PointsQueued,
+    TimerFired,
+    TransportFailed,
+    Work,
+)
+from sidewinder.core.instructions import Instruction, Journal, Note, ReportDone, RunExclusive, SetTimer
+from sidewinder.errors import DeviceFault, InternalError, PublishError
+from sidewinder.model import Device, Failure, FailureClass, Policy
+
+from .border import event_for
+from .callbacks import Callbacks, Key
+from .clock import utc_now
+from .devices import DeviceLink
+from .dispatch import Dispatch
+from .jobs import Job
+from .notices import Notices, warning_of, write_ledger
+from .ordinary import OrdinaryJobs, Run
+from .pointjob import PointJob
+from .session import CONTROLLER_GROUP, Session
+from .shard import Shard
+
+# After this long the loop gets a turn: heartbeats of other devices must not wait for a burst of cheap points.
+SLICE_S = 0.02
+CONTROLLER = Device("controller", "local", resource_group=CONTROLLER_GROUP, group_max_concurrency=1)
+
+
+class Reactor:
+    def __init__(self, callbacks: Callbacks, *, tell_plan: bool = True, ordinary_cores: int | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callbacks = callbacks
+        self._campaign = Campaign(Policy(), random.Random())
+        self._tell_plan = tell_plan
+        self._notices = Notices(callbacks)
+        self._sessions: list[Session] = []
+        self._untold: set[Session] = set()  # labs whose totals displays do not know yet
+        self._jobs: dict[str, Job] = {}
+        self._links: dict[str, DeviceLink] = {}
+        self._dispatch = Dispatch(self._jobs, self._links)
+        self._events: deque[Event] = deque()
+        self._claims: list[tuple[Session, Journal, dict[str, Any]]] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pump_is_due = False
+        self._controller_added = False
+        self._ordinary = OrdinaryJobs(
+            call_soon=self._loop.call_soon_threadsafe,
+            queue_turn=self._queue_turn,
+            turn_ended=lambda work_id: self.happened(ExclusiveEnded(work_id)),
+            started=self._ordinary_started,
+            done=self._callbacks.on_done,
+            cores=ordinary_cores,
+        )
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.crashed = asyncio.Event()
+        self.error: BaseException | None = None
+
+    # -- handing over
+
+    def add(self, session: Session) -> None:
+        policy = session.plan.lab.policy
+        if not self._sessions:
+            self._campaign.policy = policy
+        elif (policy.retry, policy.busy_wait_s) != (self._campaign.policy.retry, self._campaign.policy.busy_wait_s):
+            first = self._sessions[0].plan.lab.experiment
+            self._notices.warning(
+                f"lab {session.plan.lab.experiment}: retry and busy_wait_s are those of lab {first} in this run"
+            )
+        self._sessions.append(session)
+        if self._tell_plan:
+            self._untold.add(session)
+        for device in session.core_devices():
+            self._links[device.id] = session.links[device.id.partition(":")[2]]
+            self.happened(DeviceAdded(device))
+        measured_here = any(device.kind == "local" for device in session.plan.lab.devices.values())
+        if measured_here and not policy.controller_shares_local:
+            self._ordinary.takes_turns = True
+
+    def submit(self, session: Session, items: Iterable[tuple[Key, str]]) -> None:
+        """Points of one lab. What is done already is reported so and not measured, unless a person forced it."""
+        self._tell_totals(session)
+        works = []
+        for key, run_id in items:
+            if run_id not in session.forced and session.is_done(run_id):
+                self._notices.already_done(session, run_id, key)
+                self._callbacks.on_done(key, "ok", None)
+            else:
+                works.append(self._open(session, run_id, key, None))
+        self._queue(works)
+
+    def submit_shard(self, session: Session, name: str, run_ids: Sequence[str], key: Key) -> None:
+        self._tell_totals(session)
+        shard = Shard(session, name, run_ids, key)
+        works = []
+        for run_id in run_ids:
+            if run_id not in session.forced and session.is_done(run_id):
+                self._notices.already_done(session, run_id, key)
+            else:
+                works.append(self._open(session, run_id, key, shard))
+                shard.open.add(run_id)
+        if works:
+            self._queue(works)
+        else:
+            self._shard_over(shard)
+
+    def _open(self, session: Session, run_id: str, key: Key, shard: Shard | None) -> Work:
+        work = session.work(run_id)
+        if work.work_id in self._jobs:
+            raise InternalError(f"{run_id} was handed over twice")
+        job = PointJob(session, run_id, key)
+        job.shard = shard
+        self._jobs[work.work_id] = job
+        return work
+
+    def _tell_totals(self, session: Session) -> None:
+        if session in self._untold:
+            self._untold.discard(session)
+            self._notices.plan(session, session.totals())
+
+    def submit_job(self, work: Work, job: Job) -> None:
+        self._jobs[work.work_id] = job
+        self._queue([work])
+
+    def submit_exclusive(self, key: Key, run: Run, cores: int = 1) -> None:
+        self._idle.clear()
+        self._ordinary.submit(key, run, cores)
+
+    def cancel(self, drain: bool) -> None:
+        self._ordinary.cancel_waiting()
+        self.happened(CancelRequested(drain))
+
+    async def wait_idle(self) -> bool:
+        """Until nothing is open (True), or the engine has crashed (False; ``error`` says why)."""
+        await self._idle.wait()
+        return self.error is None
+
+    async def close(self) -> None:
+        """Let go of everything. What still runs on a device ends there, by its lease at the latest."""
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for session in self._sessions:
+            await session.close()
+
+    def explain(self, work_id: str) -> list[str]:
+        return self._campaign.explain(work_id, self._loop.time())
+
+    # -- the pump
+
+    def happened(self, event: Event) -> None:
+        self._events.append(event)
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
+
+    def _queue(self, works: Sequence[Work]) -> None:
+        if works:
+            self._idle.clear()
+            self.happened(PointsQueued(tuple(works)))
+
+    def _pump(self) -> None:
+        self._pump_is_due = False
+        if self.error is not None:
+            return
+        try:
+            self._run_slice(self._loop.time() + SLICE_S)
+        except BaseException as error:  # noqa: BLE001 -- the one place where a bug of ours is caught: it ends the run
+            self.crash(error)
+            return
+        if self._events and not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
+        if not self._jobs and not self._events and not self._claims and not self._tasks and not self._ordinary.open:
+            self._idle.set()
+
+    def _run_slice(self, until_s: float) -> None:
+        events, handle, time = self._events, self._campaign.handle, self._loop.time
+        while True:
+            while events:
+                event = events.popleft()
+                self._before(event)
+                for instruction in handle(event, time()):
+                    self._carry_out(instruction)
+                if time() > until_s:
+                    break
+            self._write_claims()
+            if not events or time() > until_s:
+                return
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        method = self._dispatch.table.get(type(instruction))
+        if method is None:
+            self._own(instruction)
+            return
+        try:
+            answer = method(instruction)
+        except Exception as error:  # noqa: BLE001 -- what is no event here is raised again
+            self._events.append(self._event_for(instruction, error))
+            return
+        if isinstance(answer, tuple):
+            self._events.append(answer)
+        else:
+            task = self._loop.create_task(self._wait_for(instruction, answer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _wait_for(self, instruction: Instruction, answer: Any) -> None:
+        """One instruction that takes time: it ends in exactly one event, or in a crash."""
+        try:
+            self.happened(await answer)
+        except Exception as error:  # noqa: BLE001 -- what is no event is a crash
+            try:
+                self.happened(self._event_for(instruction, error))
+            except Exception as bug:  # noqa: BLE001
+                self.crash(bug)
+
+    def _event_for(self, instruction: Instruction, error: Exception) -> Event:
+        event = event_for(instruction, error)
+        if event is None:
+            raise InternalError(
+                f"{type(instruction).__name__} of {_subject(instruction)} met what it must not: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        device = getattr(instruction, "device", None)
+        if isinstance(error, DeviceFault) and device is not None and isinstance(event, TransportFailed):
+            self._events.append(DeviceQuarantined(device, str(error)))
+        return event
+
+    # -- instructions that are the reactor's own
+
+    def _own(self, instruction: Instruction) -> None:
+        match instruction:
+            case Journal():
+                self._claim(instruction)
+            case ReportDone():
+                self._report(instruction)
+            case SetTimer(timer=timer, at_s=at_s):
+                old = self._timers.pop(timer, None)
+                if old is not None:
+                    old.cancel()
+                self._timers[timer] = self._loop.call_at(at_s, self._fire, timer)
+            case RunExclusive(work_id=work_id):
+                self._ordinary.take_turn(work_id)
+            case Note():
+                self._note(instruction)
+            case _:
+                raise InternalError(f"nobody carries out {type(instruction).__name__}")
+
+    def _fire(self, timer: str) -> None:
+        self._timers.pop(timer, None)
+        self.happened(TimerFired(timer))
+
+    def _claim(self, instruction: Journal) -> None:
+        job = self._jobs[instruction.attempt.work_id]
+        line = job.claim(instruction.attempt.n)
+        if line is None:
+            self._events.append(Journaled(instruction.attempt))
+        else:
+            self._claims.append((job.session, instruction, line))
+
+    def _write_claims(self) -> None:
+        """Claims of one slice share one write and one fsync (per run folder)."""
+        if not self._claims:
+            return
+        claims, self._claims = self._claims, []
+        for session in {claim[0] for claim in claims}:
+            mine = [(instruction, line) for owner, instruction, line in claims if owner is session]
+            try:
+                session.journal.append_many([line for _, line in mine], sync=True)
+            except PublishError as error:
+                self._events.extend(JournalFailed(instruction.attempt, str(error)) for instruction, _ in mine)
+            else:
+                self._events.extend(Journaled(instruction.attempt) for instruction, _ in mine)
+
+    def _report(self, instruction: ReportDone) -> None:
+        work_id = instruction.work_id
+        if work_id.startswith("turn:"):
+            if instruction.outcome == "cancelled":
+                self._ordinary.cancelled(work_id)
+            return
+        job = self._jobs.pop(work_id)
+        line = job.ended(instruction.outcome)
+        if line is not None:
+            try:
+                # not synced: losing it costs one question to the device after a power cut
+                job.session.journal.append(line, sync=False)
+            except PublishError as error:
+                self._notices.warning(f"the journal of {job.session.root} could not be written: {error}")
+        self._notices.finished(job, instruction.outcome, instruction.failure)
+        if job.shard is None:
+            self._callbacks.on_done(job.key, instruction.outcome, instruction.failure)
+        elif job.shard.ended(job.run_id, instruction.outcome, instruction.failure):
+            self._shard_over(job.shard)
+
+    def _shard_over(self, shard: Shard) -> None:
+        outcome, failure = shard.publish()
+        self._callbacks.on_done(shard.key, outcome, failure)
+
+    def _before(self, event: Event) -> None:
+        """What the engine itself remembers of an event, before the core decides."""
+        match event:
+            case AttemptStarted(attempt=attempt):
+                job = self._jobs[attempt.work_id]
+                self._mark_overlap(job)
+                self._notices.started(job, attempt.n)
+                self._callbacks.on_started(job.key, attempt._replace(work_id=job.run_id))
+            case TransportFailed(attempt=attempt, error=error):
+                lost = self._jobs.get(attempt.work_id)
+                if lost is not None:
+                    lost.attempt_failed(attempt.n, Failure(FailureClass.TRANSPORT, error), utc_now())
+
+    def _note(self, note: Note) -> None:
+        job = self._jobs.get(note.work_id) if note.work_id else None
+        session = self._session_of(note.device)
+        if job is not None and (sentence := warning_of(note)):
+            job.warn(sentence)
+        if session is not None:
+            try:
+                write_ledger(session, note, job)
+            except PublishError as error:
+                self._notices.warning(str(error), job)
+        self._notices.note(note, job)
+
+    def _session_of(self, device_key: str) -> Session | None:
+        index, colon, _ = device_key.partition(":")
+        return self._sessions[int(index)] if colon else None
+
+    # -- ordinary jobs
+
+    def _queue_turn(self, work_id: str) -> None:
+        if not self._controller_added:
+            self._controller_added = True
+            self.happened(DeviceAdded(CONTROLLER))
+        self._queue([Work(work_id, CONTROLLER.id, exclusive=True)])
+
+    def _ordinary_started(self, key: Key) -> None:
+        if not self._ordinary.takes_turns:
+            for job in self._jobs.values():
+                if job.is_running and job.link.device.kind == "local":
+                    job.warn(_overlap(key))
+
+    def _mark_overlap(self, job: Job) -> None:
+        if not self._ordinary.takes_turns and job.link.device.kind == "local":
+            for key in self._ordinary.running:
+                job.warn(_overlap(key))
+
+    # -- the end with a bug
+
+    def crash(self, error: BaseException) -> None:
+        """End loudly. Records are safe; what runs on devices ends by lease and is found by the next controller."""
+        if self.error is not None:
+            return
+        self.error = error
+        self.crashed.set()
+        self._idle.set()
+        self._callbacks.on_crash(error)
+
+
+def _subject(instruction: Instruction) -> Any:
+    return getattr(instruction, "attempt", None) or getattr(instruction, "work_id", None) or instruction
+
+
+def _overlap(key: Key) -> str:
+    return f"ordinary job {key} ran on the same machine at the same time (controller_shares_local)"

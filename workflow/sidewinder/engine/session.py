@@ -1,0 +1,186 @@
+"""A session: one lab in the engine, with its run folder, plan, journal, lock and device links."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import sidewinder
+from sidewinder import ids
+from sidewinder.core import order
+from sidewinder.core.events import Work
+from sidewinder.errors import ConfigError
+from sidewinder.files import journal
+from sidewinder.files import plan as plan_file
+from sidewinder.files.done import Done
+from sidewinder.files.ledger import Ledger
+from sidewinder.files.lock import ControllerLock
+from sidewinder.labels import Labeller
+from sidewinder.model import Device, Json, Plan, Point
+
+from .devices import DeviceLink, OpenClient, agent_opener
+
+CONTROLLER_GROUP = "controller"
+
+
+class Session:
+    """Devices and points of one lab under names that are unique in the engine (``0:pi5``): two labs may both have a
+    ``pi5``, and the core sees opaque names only."""
+
+    def __init__(
+        self,
+        index: int,
+        root: str,
+        plan: Plan,
+        *,
+        forced: frozenset[str] = frozenset(),
+        open_client: OpenClient | None = None,
+        client_id: str | None = None,
+        versions: Mapping[str, str] | None = None,
+        shared_lock: bool = False,
+    ) -> None:
+        """Takes the run folder's lock (``LockHeld``, ``PublishError``) and reads the journal."""
+        self.index, self.root, self.forced = index, root, forced
+        self.lock = ControllerLock(root).acquire(shared=shared_lock)
+        try:
+            # one uuid a run folder, by which devices know our runs: a fresh folder never adopts an old one's result
+            self.plan = plan if plan.campaign else plan_file.publish(root, plan)
+            if not shared_lock:
+                journal.compact(root)
+            self.replay = journal.replay(root)
+        except BaseException:
+            self.lock.release()
+            raise
+        self.journal = journal.Journal(root)
+        self.ledger = Ledger(root)
+        self.versions = {"sidewinder": sidewinder.__version__, "python": platform.python_version(), **(versions or {})}
+        self._done: Done | None = None
+        self._labeller: Labeller | None = None
+        self._positions: Mapping[str, int] | None = None
+        # The newest front of a client ends its older ones: a controller that comes back ends its dead one's, two labs
+        # in one engine leave each other's alone.
+        client = client_id or f"sidewinder-{self.plan.campaign}"
+        opener = open_client or agent_opener(self.plan.campaign, client)
+        self.links = {name: DeviceLink(device, opener) for name, device in self.plan.lab.devices.items()}
+        self._is_open = True
+
+    # -- names
+
+    def device_key(self, device: str) -> str:
+        return f"{self.index}:{device}"
+
+    def work_id(self, run_id: str) -> str:
+        return f"{self.index}:{run_id}"
+
+    # -- what the core is told
+
+    def core_devices(self) -> list[Device]:
+        """The lab's devices as the core sees them: own names, and one group for all that is this machine."""
+        devices = self.plan.lab.devices.values()
+        here = {device.resource_group for device in devices if device.kind == "local" and device.resource_group}
+        return [self._core_device(device, here) for device in devices]
+
+    def _core_device(self, device: Device, groups_here: set[str]) -> Device:
+        group, limit = device.resource_group, device.group_max_concurrency
+        if device.kind == "local" and group is None:
+            group, limit = CONTROLLER_GROUP, limit or device.max_concurrency
+        elif device.kind == "local" or group in groups_here:
+            group = CONTROLLER_GROUP
+        elif group is None:
+            # two labs of one workflow may name the same machine: it is one machine all the same
+            group, limit = _address(device), limit or device.max_concurrency
+        return replace(
+            device,
+            id=self.device_key(device.id),
+            resource_group=group,
+            group_max_concurrency=limit,
+            failover_to=tuple(self.device_key(target) for target in device.failover_to),
+        )
+
+    def work(self, run_id: str) -> Work:
+        point = self.point(run_id)
+        flight = self.replay.in_flight.get(run_id)
+        return Work(
+            self.work_id(run_id),
+            self.device_key(point.device),
+            priority=point.priority,
+            position=self.position(run_id),
+            last_attempt=flight.n if flight else self.replay.highest.get(run_id, 0),
+            in_flight=flight is not None,
+        )
+
+    # -- what is known of a point
+
+    def point(self, run_id: str) -> Point:
+        try:
+            return self.plan.points[run_id]
+        except KeyError:
+            raise ConfigError("not in the plan of this run folder", key=run_id, file=self.root) from None
+
+    def is_done(self, run_id: str) -> bool:
+        if self._done is None:
+            self._done = Done(self.root, self.plan)
+        return self._done.is_done(run_id)
+
+    def totals(self) -> dict[str, dict[str, int]]:
+        """Per device: planned, done, open, of the points selected."""
+        totals: dict[str, dict[str, int]] = {}
+        for run_id, point in self.plan.points.items():
+            if self.plan.is_selected(run_id):
+                count = totals.setdefault(point.device, {"planned": 0, "done": 0, "open": 0})
+                count["planned"] += 1
+                count["done" if self.is_done(run_id) else "open"] += 1
+        return totals
+
+    def position(self, run_id: str) -> int:
+        if self._positions is None:
+            by_device: dict[str, list[str]] = {}
+            arms = {}
+            for point in self.plan.points.values():
+                by_device.setdefault(point.device, []).append(point.run_id)
+                arms[point.run_id] = order.arm(point)
+            policy = self.plan.lab.policy
+            self._positions = order.positions(by_device, policy.order_by, policy.order_seed, arms)
+        return self._positions[run_id]
+
+    def order_of(self, run_id: str, predecessor: str | None) -> dict[str, Json]:
+        policy = self.plan.lab.policy
+        return {
+            "seed": policy.order_seed,
+            "by": policy.order_by,
+            "position": self.position(run_id),
+            "predecessor": predecessor,
+        }
+
+    def identity_of(self, point: Point) -> dict[str, Json]:
+        lab = self.plan.lab
+        model = lab.models.get(point.model) if point.model else None
+        return ids.identity(point, lab.devices[point.device], model)
+
+    def label(self, point: Point) -> str:
+        if self._labeller is None:
+            self._labeller = Labeller.of(self.plan)
+        return self._labeller.label(point)
+
+    async def close(self) -> None:
+        """Bounded: what a link leaves running on its device ends there by its lease."""
+        for link in self.links.values():
+            await link.close()
+        self.release()
+
+    def release(self) -> None:
+        """Give the run folder back. Harmless when that is done already."""
+        if self._is_open:
+            self._is_open = False
+            self.journal.close()
+            self.ledger.close()
+            self.lock.release()
+
+
+def _address(device: Device) -> str:
+    """What says that two devices are the same slot of the same machine, as far as a config can tell."""
+    settings: Mapping[str, Any] = device.settings
+    where = settings.get("host") or settings.get("pod") or settings.get("node_selector") or device.id
+    return f"{device.kind}:{ids.canonical(where)}:{settings.get('port', '')}:{device.lock}"
