@@ -52,7 +52,7 @@ work=$(mktemp -d "$parent/.get_llama_bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs" "$work/new/root" "$work/new/bin"
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs" "$work/new/unpacked" "$work/new/bin"
 
 # An apt of its own: sources, lists and cache inside the working folder, the host's state is only read.
 echo "deb [signed-by=$keyring] $mirror $suite main" >"$work/sources.list"
@@ -76,17 +76,17 @@ say "downloading llama.cpp-tools with its libraries"
     tail -n 3 "$work/apt.log" >&2
     give_up "a package of $suite could not be downloaded"
 }
-for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/new/root"; done
+for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/new/unpacked"; done
 (cd "$work/debs" && sha256sum -- *.deb) >"$work/new/versions.txt"
 
-lib=root/usr/lib/$triplet
+lib=unpacked/usr/lib/$triplet
 backends=$(cd "$work/new" && find "$lib" -name "libggml-cpu-$plain.so" -exec dirname {} \; | head -n 1)
 [ -n "$backends" ] || give_up "the packages of $suite are laid out differently: no libggml-cpu-$plain.so below $lib"
 (cd "$work/new/$backends" && ls) | sed -n 's/^libggml-cpu-\(.*\)\.so$/\1/p' >"$work/new/variants.txt"
 grep -qx "$modern" "$work/new/variants.txt" || modern=$plain
 
 for program in llama-bench llama-server; do
-    [ -x "$work/new/root/usr/bin/$program" ] || { say "$suite ships no $program, skipped"; continue; }
+    [ -x "$work/new/unpacked/usr/bin/$program" ] || { say "$suite ships no $program, skipped"; continue; }
     # One variant by path and none in the search path: with both, two backends load and the wrong one is measured.
     cat >"$work/new/bin/$program" <<WRAPPER
 #!/bin/sh
@@ -96,7 +96,7 @@ if [ -z "\${GGML_VARIANT:-}" ]; then
     grep -qwE 'avx2|asimddp' /proc/cpuinfo 2>/dev/null && GGML_VARIANT=$modern
 fi
 export GGML_BACKEND_PATH="\$here/$backends/libggml-cpu-\$GGML_VARIANT.so" GGML_NO_BACKTRACE=1
-exec "\$here/$lib/$loader" --library-path "\$here/$lib:\$here/$lib/llama" "\$here/root/usr/bin/$program" "\$@"
+exec "\$here/$lib/$loader" --library-path "\$here/$lib:\$here/$lib/llama" "\$here/unpacked/usr/bin/$program" "\$@"
 WRAPPER
     chmod +x "$work/new/bin/$program"
 done

@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ REQUEST_TIMEOUT_S = 900.0
 TERMINATE_S = 15.0
 TERMINATE_HURRIED_S = 3.0  # we were told to stop ourselves, and whoever told us does not wait long
 KILL_S = 10.0
+COMPLAINT = re.compile(r"error|failed|ASSERT|terminate called|cannot|exception", re.IGNORECASE)
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
@@ -41,11 +43,12 @@ class Stopped(Exception):
 
 
 def main(argv: list[str]) -> int:
-    binary, model, request = argv[1], os.path.expanduser(argv[2]), json.loads(argv[3])
+    binary, model, request = os.path.expanduser(argv[1]), os.path.expanduser(argv[2]), json.loads(argv[3])
     for stopping in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(stopping, on_signal)
     server = None
     patience_s = TERMINATE_S
+    ended = None
     status, message = 1, ""
     try:
         port = free_port(request["port"])
@@ -214,7 +217,7 @@ def end(server: subprocess.Popen[bytes] | None, patience_s: float) -> int | None
 
 
 def copy_log() -> str:
-    """The end of the server's log to stderr; its last line that says something."""
+    """The end of the server's log to stderr; its first complaint, which is mostly the cause of the others."""
     try:
         with open(LOG, "rb") as log:
             log.seek(max(0, os.path.getsize(LOG) - LOG_KEPT_BYTES))
@@ -224,7 +227,8 @@ def copy_log() -> str:
         return ""
     print(text, file=sys.stderr)
     lines = [line.strip() for line in text.splitlines() if line.strip(" .")]
-    return lines[-1][:300] if lines else ""
+    complaints = [line for line in lines if COMPLAINT.search(line) and "failed to enumerate" not in line]
+    return (complaints or lines[-1:] or [""])[0][:300]
 
 
 def shown(answer: bytes) -> str:
