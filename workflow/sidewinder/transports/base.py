@@ -21,6 +21,12 @@ class Channel(Protocol):
     async def close(self) -> None:
         """Bounded and never raising; the front leaves at the end of its input."""
 
+    async def exit_code(self) -> int | None:
+        """How the far command ended, waited for a moment after ``read`` gave ``b""``; None: not known (a lost link).
+
+        Tells "python is not there" (127) from a link that broke, before the front has said its first word.
+        """
+
     def diagnostics(self) -> str:
         """What the far end said beside the frames (stderr), for messages; at most a few KiB."""
 

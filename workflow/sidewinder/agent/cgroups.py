@@ -1,0 +1,140 @@
+"""A control group: the limits and counters that hold for this process, under cgroup v1 or v2.
+
+Read from inside, never from any configuration: in a container the paths that /proc/self/cgroup names may lie outside
+of what is mounted, so each is taken relative to the root of its mount.
+"""
+
+import os
+
+from .sysfiles import read_number, read_text, rooted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_UNLIMITED_V1 = 1 << 60
+
+
+class Cgroup:
+    """The folders of our control group by controller; ``version`` 0 where there is none."""
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root
+        self.folders = {}  # type: dict[str, str]
+        self.version = 0
+        paths = self._paths()
+        for mount_root, mount, kind, options in self._mounts():
+            names = [""] if kind == "cgroup2" else options
+            for name in names:
+                if name not in paths:
+                    continue
+                folder = self._inside(paths[name], mount_root, mount)
+                if folder is not None and name not in self.folders:
+                    self.folders[name] = folder
+        unified = self.folders.get("")
+        if unified and os.path.exists(os.path.join(unified, "cgroup.controllers")) and "memory" not in self.folders:
+            self.version = 2
+        elif "memory" in self.folders or "cpu" in self.folders:
+            self.version = 1
+
+    def _paths(self) -> "dict[str, str]":
+        paths = {}
+        for line in (read_text(rooted(self.root, "/proc/self/cgroup")) or "").splitlines():
+            parts = line.split(":", 2)
+            if len(parts) == 3:
+                for name in parts[1].split(","):
+                    paths[name] = parts[2]
+        return paths
+
+    def _mounts(self) -> "list[tuple[str, str, str, list[str]]]":
+        mounts = []
+        for line in (read_text(rooted(self.root, "/proc/self/mountinfo")) or "").splitlines():
+            left, _, right = line.partition(" - ")
+            fields, kinds = left.split(), right.split()
+            if len(fields) >= 5 and len(kinds) >= 3 and kinds[0] in ("cgroup", "cgroup2"):
+                mounts.append((fields[3], rooted(self.root, fields[4]), kinds[0], kinds[2].split(",")))
+        return mounts
+
+    @staticmethod
+    def _inside(path: str, mount_root: str, mount: str) -> "str | None":
+        below = path
+        if mount_root != "/" and (path == mount_root or path.startswith(mount_root.rstrip("/") + "/")):
+            below = path[len(mount_root) :]
+        folder = mount + (below if below.startswith("/") else "/" + below)
+        folder = folder.rstrip("/")
+        if os.path.isdir(folder):
+            return folder
+        return mount if os.path.isdir(mount) else None
+
+    def _file(self, controller: str, name: str) -> "str | None":
+        folder = self.folders.get(controller if self.version == 1 else "")
+        return read_text(os.path.join(folder, name)) if folder else None
+
+    def _number(self, controller: str, name: str) -> "int | None":
+        folder = self.folders.get(controller if self.version == 1 else "")
+        return read_number(os.path.join(folder, name)) if folder else None
+
+    def counters(self) -> "dict[str, int]":
+        """What only grows: ``oom_kills``, ``throttled_us``, ``throttled_periods``, ``periods``, ``memory_failcnt``,
+        and ``memory_peak_bytes`` (since the group was made)."""
+        found = {}  # type: dict[str, int | None]
+        stat = _pairs(self._file("cpu", "cpu.stat"))
+        if self.version == 2:
+            events = _pairs(self._file("memory", "memory.events"))
+            found["oom_kills"] = events.get("oom_kill")
+            found["memory_failcnt"] = events.get("max")
+            found["memory_peak_bytes"] = self._number("memory", "memory.peak")
+            found["throttled_us"] = stat.get("throttled_usec")
+        elif self.version == 1:
+            found["oom_kills"] = _pairs(self._file("memory", "memory.oom_control")).get("oom_kill")
+            found["memory_failcnt"] = self._number("memory", "memory.failcnt")
+            found["memory_peak_bytes"] = self._number("memory", "memory.max_usage_in_bytes")
+            found["throttled_us"] = stat["throttled_time"] // 1000 if "throttled_time" in stat else None
+        found["throttled_periods"] = stat.get("nr_throttled")
+        found["periods"] = stat.get("nr_periods")
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _quota_cores(self) -> "float | None":
+        """The tightest CPU quota from our group up to the root of the mount."""
+        quotas = []
+        folder = self.folders.get("cpu" if self.version == 1 else "")
+        top = {mount for _root, mount, _kind, _options in self._mounts()}
+        while folder:
+            if self.version == 2:
+                words = (read_text(os.path.join(folder, "cpu.max")) or "").split()
+                if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+                    quotas.append(int(words[0]) / int(words[1]))
+            else:
+                quota = read_number(os.path.join(folder, "cpu.cfs_quota_us"))
+                period = read_number(os.path.join(folder, "cpu.cfs_period_us"))
+                if quota is not None and quota > 0 and period:
+                    quotas.append(quota / period)
+            if folder in top:
+                break
+            folder = os.path.dirname(folder)
+        return min(quotas) if quotas else None
+
+    def limits(self) -> "dict[str, Any]":
+        """``version``, ``cpu_quota_cores``, ``memory_max_bytes``, ``cpu_weight``, ``cpuset``; unlimited is absent."""
+        if not self.version:
+            return {}
+        found = {"version": self.version, "cpu_quota_cores": self._quota_cores()}  # type: dict[str, Any]
+        if self.version == 2:
+            found["memory_max_bytes"] = self._number("memory", "memory.max")
+            found["cpu_weight"] = self._number("cpu", "cpu.weight")
+            found["cpuset"] = (self._file("cpuset", "cpuset.cpus.effective") or "").strip() or None
+        else:
+            limit = self._number("memory", "memory.limit_in_bytes")
+            found["memory_max_bytes"] = limit if limit is not None and limit < _UNLIMITED_V1 else None
+            found["cpu_shares"] = self._number("cpu", "cpu.shares")
+            found["cpuset"] = (self._file("cpuset", "cpuset.effective_cpus") or "").strip() or None
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _pairs(text: "str | None") -> "dict[str, int]":
+    found = {}
+    for line in (text or "").splitlines():
+        words = line.split()
+        if len(words) == 2 and words[1].lstrip("-").isdigit():
+            found[words[0]] = int(words[1])
+    return found

@@ -1,0 +1,55 @@
+"""A stamp: the same instant on the wall clock, the monotonic clock and the clock that also counts suspend."""
+
+import time
+
+from .sysfiles import read_text
+
+_CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere suspend cannot be told apart
+
+
+def lease_clock_s() -> float:
+    """Seconds that go on while the machine sleeps: a laptop that was shut for an hour has lost its lease."""
+    return time.monotonic() if _CLOCK_BOOTTIME is None else time.clock_gettime(_CLOCK_BOOTTIME)
+
+
+def stamp() -> "dict[str, int]":
+    taken = {"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+    if _CLOCK_BOOTTIME is not None:
+        taken["boottime_ns"] = time.clock_gettime_ns(_CLOCK_BOOTTIME)
+    return taken
+
+
+def stamps_between(start: "dict[str, int]", end: "dict[str, int]") -> "dict[str, object]":
+    """Both stamps, how far the wall clock was stepped between them and how long the machine slept."""
+    awake_ns = end["monotonic_ns"] - start["monotonic_ns"]
+    out = {"start": start, "end": end, "clock_step_s": None, "suspended_s": None}  # type: dict[str, object]
+    slept_ns = 0
+    if "boottime_ns" in start and "boottime_ns" in end:
+        slept_ns = end["boottime_ns"] - start["boottime_ns"] - awake_ns
+        out["suspended_s"] = slept_ns / 1e9
+    else:
+        del out["suspended_s"]
+    out["clock_step_s"] = (end["wall_ns"] - start["wall_ns"] - awake_ns - slept_ns) / 1e9
+    return out
+
+
+def boot_id() -> str:
+    """What changes with every boot. Empty where the system tells nothing."""
+    found = read_text("/proc/sys/kernel/random/boot_id")
+    if found:
+        return found.strip()
+    from .processes import command_output
+
+    told = command_output(["sysctl", "-n", "kern.bootsessionuuid"]) or command_output(["sysctl", "-n", "kern.boottime"])
+    return told.strip() if told else ""
+
+
+def process_start(pid: int) -> "int | None":
+    """Start time of a process in clock ticks since boot: with the pid it names a process for good. None: not there."""
+    text = read_text(f"/proc/{pid}/stat")
+    if not text:
+        return None
+    try:
+        return int(text.rsplit(")", 1)[1].split()[19])
+    except (IndexError, ValueError):
+        return None

@@ -1,0 +1,61 @@
+"""A digest: the SHA-256 of a file, remembered under (device, inode, size, mtime, ctime) so that it is read once."""
+
+import os
+import time
+
+from .sysfiles import read_json, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK_BYTES = 1 << 20
+_REMEMBERED = 256
+_SETTLED_S = 2.0  # a file changed just now can change again within one tick of its file system's clock
+
+
+class DigestCache:
+    def __init__(self, state_dir: str) -> None:
+        self.path = os.path.join(state_dir, "digests.json")
+
+    def sha256(self, path: str, between: "Callable[[], object] | None" = None) -> str:
+        """Hex SHA-256; ``between`` is called after each MiB, so that a 40 GB model cannot make a runner deaf."""
+        import hashlib  # brings OpenSSL along (3 MB): only where a digest is really asked for
+
+        with open(path, "rb") as file:
+            name = self._name(os.fstat(file.fileno()))
+            known = self._known()
+            if name in known:
+                return str(known[name])
+            digest = hashlib.sha256()
+            while True:
+                chunk = file.read(_CHUNK_BYTES)
+                if not chunk:
+                    break
+                digest.update(chunk)
+                if between is not None:
+                    between()
+            after = os.fstat(file.fileno())
+        found = digest.hexdigest()
+        if self._name(after) == name and time.time() - max(after.st_mtime, after.st_ctime) > _SETTLED_S:
+            self._remember(name, found)
+        return found
+
+    @staticmethod
+    def _name(status: "os.stat_result") -> str:
+        return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+    def _known(self) -> "dict[str, str]":
+        known = read_json(self.path)
+        return known if isinstance(known, dict) else {}
+
+    def _remember(self, name: str, digest: str) -> None:
+        known = self._known()
+        known[name] = digest
+        while len(known) > _REMEMBERED:
+            del known[next(iter(known))]
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            write_json(self.path, known)
+        except OSError:
+            pass  # only a cache: the next run reads the file again

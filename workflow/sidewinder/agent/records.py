@@ -1,0 +1,152 @@
+"""A record: the folder by which a device remembers one attempt of one run, from ``start`` until ``ack``.
+
+``<state>/runs/<campaign>/<run id>.<attempt>/`` holds ``meta.json``, ``proc.json``, ``ctl`` (the runner's socket),
+``work/`` (a scratch folder) and, at the end, ``result``. It appears by one rename: complete or absent.
+``<state>/runs/<campaign>/max/<run id>`` keeps the highest attempt ever seen after the record is gone, so that a
+``start`` that was delayed in some buffer can never run again. Environment and stdin are never written here.
+"""
+
+import os
+import time
+
+from .sysfiles import read_json, remove_tree, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Tuple
+
+    Key = Tuple[str, str, int]  # campaign, run id, attempt
+
+FORGET_AFTER_S = 30 * 86400.0
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def check_component(name: str) -> str:
+    """A name that becomes part of a path: no separator, no leading dot."""
+    if not name or len(name) > 200 or name.startswith(".") or not _SAFE.issuperset(name):
+        raise ValueError(f"not a safe name: {name!r}")
+    return name
+
+
+class RecordStore:
+    def __init__(self, state_dir: str) -> None:
+        self.state_dir = state_dir
+        self.runs = os.path.join(state_dir, "runs")
+
+    def campaign(self, campaign: str) -> str:
+        return os.path.join(self.runs, check_component(campaign))
+
+    def folder(self, key: "Key") -> str:
+        return os.path.join(self.campaign(key[0]), f"{check_component(key[1])}.{int(key[2])}")
+
+    def exists(self, key: "Key") -> bool:
+        return os.path.isdir(self.folder(key))
+
+    def meta(self, key: "Key") -> "dict[str, Any] | None":
+        found = read_json(os.path.join(self.folder(key), "meta.json"))
+        return found if isinstance(found, dict) else None
+
+    def proc(self, key: "Key") -> "dict[str, Any]":
+        found = read_json(os.path.join(self.folder(key), "proc.json"))
+        return found if isinstance(found, dict) else {}
+
+    def result_path(self, key: "Key") -> str:
+        return os.path.join(self.folder(key), "result")
+
+    def has_result(self, key: "Key") -> bool:
+        return os.path.exists(self.result_path(key))
+
+    def highest(self, campaign: str, run_id: str) -> int:
+        """The highest attempt this device has seen of a run (0: none)."""
+        found = read_json(os.path.join(self.campaign(campaign), "max", check_component(run_id)))
+        return found if isinstance(found, int) else 0
+
+    def raise_highest(self, key: "Key") -> None:
+        if self.highest(key[0], key[1]) < key[2]:
+            os.makedirs(os.path.join(self.campaign(key[0]), "max"), mode=0o700, exist_ok=True)
+            write_json(os.path.join(self.campaign(key[0]), "max", check_component(key[1])), key[2])
+
+    def draft(self, key: "Key") -> str:
+        """A folder to fill and then rename to ``folder(key)``."""
+        path = os.path.join(self.campaign(key[0]), f".draft-{os.getpid()}-{key[1]}.{key[2]}")
+        os.makedirs(path, mode=0o700)
+        os.utime(self.campaign(key[0]))  # in use: not to be forgotten by age
+        return path
+
+    def forget(self, key: "Key") -> None:
+        """Remove a record at once (rename), then its bytes."""
+        path = self.folder(key)
+        trash = os.path.join(self.campaign(key[0]), f".trash-{os.getpid()}-{key[1]}.{key[2]}")
+        try:
+            os.rename(path, trash)
+        except FileNotFoundError:
+            return
+        remove_tree(trash)
+
+    def forget_campaign(self, campaign: str) -> None:
+        path = self.campaign(campaign)
+        trash = os.path.join(self.runs, f"trash-{os.getpid()}-{campaign}")
+        try:
+            os.rename(path, trash)
+        except FileNotFoundError:
+            return
+        remove_tree(trash)
+
+    def keys(self, campaign: str) -> "Iterator[Key]":
+        """The attempts of a campaign that have a record here."""
+        try:
+            names = os.listdir(self.campaign(campaign))
+        except FileNotFoundError:
+            return
+        for name in names:
+            run_id, dot, attempt = name.rpartition(".")
+            if dot and attempt.isdigit() and not name.startswith("."):
+                yield (campaign, run_id, int(attempt))
+
+    def collect_garbage(self, boot: str, now_s: "float | None" = None) -> "list[str]":
+        """Forget campaigns that nobody has used for a month and that have nothing unfetched from this boot; remove
+        what a killed front left half made. Costs one look per campaign."""
+        now_s = time.time() if now_s is None else now_s
+        forgotten = []
+        try:
+            campaigns = os.listdir(self.runs)
+        except FileNotFoundError:
+            return []
+        for campaign in campaigns:
+            path = os.path.join(self.runs, campaign)
+            try:
+                if now_s - os.stat(path).st_mtime < FORGET_AFTER_S:
+                    continue
+                running = any(
+                    not self.has_result(key) and (self.meta(key) or {}).get("boot_id") == boot
+                    for key in self.keys(campaign)
+                )
+                if not running:
+                    remove_tree(path)
+                    forgotten.append(campaign)
+            except (OSError, ValueError):
+                continue  # another front cleans up at the same time, or it is not ours
+        return forgotten
+
+    def sweep_drafts(self, campaign: str) -> None:
+        """Remove drafts and trash whose maker is gone."""
+        try:
+            names = os.listdir(self.campaign(campaign))
+        except FileNotFoundError:
+            return
+        for name in names:
+            if name.startswith((".draft-", ".trash-")):
+                maker = name.split("-")[1]
+                if not (maker.isdigit() and _alive(int(maker))):
+                    remove_tree(os.path.join(self.campaign(campaign), name))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,112 @@
+"""The agent's source: all modules of this package joined into the one text that is shipped to a device.
+
+The controller alone runs this module. Modules are joined in the order of their imports; imports between them go, since
+after joining every name is in the same place.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import sidewinder
+
+ENTRY = "main"
+
+# One constant command for every shell: no quote, backslash, `!` or newline inside. The source comes on stdin.
+BOOTSTRAP = (
+    'import sys;f=open(0,"rb",0,closefd=False);n=int(f.readline());s=b"";'
+    'exec("while len(s)<n:s+=f.read(n-len(s)) or sys.exit(66)");exec(compile(s,"agent","exec"))'
+)
+PYTHON_FLAGS = ("-I", "-S", "-u")
+
+
+def read_module(name: str) -> str:
+    return resources.files("sidewinder.agent").joinpath(f"{name}.py").read_text(encoding="utf-8")
+
+
+def _is_type_checking(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Name) and target.id == "TYPE_CHECKING" for target in node.targets)
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def strip_imports(source: str, name: str) -> tuple[str, list[str]]:
+    """The module without its imports of sisters and without what only type checkers read; and those sisters, in order
+    of their top-level imports. An import inside a function becomes ``pass``: by then everything is there."""
+    tree = ast.parse(source, feature_version=(3, 7))
+    lines = source.splitlines()
+    sisters: list[str] = []
+    top = set(map(id, tree.body))
+    drop: list[tuple[ast.stmt, str]] = [(node, "") for node in tree.body if _is_type_checking(node)]
+    if ast.get_docstring(tree) is not None:
+        drop.append((tree.body[0], ""))
+    hidden = {id(child) for node, _ in drop for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0 or id(node) in hidden:
+            continue
+        if node.level != 1 or node.module is None or any(alias.asname for alias in node.names):
+            raise ValueError(f"{name}.py line {node.lineno}: import sisters as `from .module import name`")
+        if id(node) in top:
+            sisters.append(node.module)
+            drop.append((node, ""))
+        else:
+            drop.append((node, "pass"))
+    for node, instead in drop:
+        first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        indent = lines[first][: node.col_offset]
+        lines[first] = f"{indent}{instead}" if instead else ""
+        for number in range(first + 1, last + 1):
+            lines[number] = ""
+    return "\n".join(lines) + "\n", sisters
+
+
+def _defined(source: str) -> set[str]:
+    names: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return names
+
+
+@lru_cache(maxsize=1)
+def build() -> str:
+    """The joined modules, without options. Raises ValueError when two of them define the same name."""
+    parts: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    pending: set[str] = set()
+
+    def take(name: str) -> None:
+        if name in parts or name in pending:  # a circle: both sides import lazily or only use the other when called
+            return
+        pending.add(name)
+        text, sisters = strip_imports(read_module(name), name)
+        for sister in sisters:
+            take(sister)
+        for defined in _defined(text):
+            if defined in owner:
+                raise ValueError(f"{defined} is defined in agent/{owner[defined]}.py and agent/{name}.py")
+            owner[defined] = name
+        parts[name] = text
+
+    take(ENTRY)
+    return "".join(f"# {name}\n{text.strip()}\n\n\n" for name, text in parts.items())
+
+
+@lru_cache(maxsize=1)
+def version() -> str:
+    """Version of the program and, behind ``+``, of the agent's very text."""
+    return f"{sidewinder.__version__}+{hashlib.sha256(build().encode()).hexdigest()[:12]}"
+
+
+def shipment(nonce: str, *, state_dir: str | None = None, **more: Any) -> bytes:
+    """What is written to the bootstrap command's stdin before the first frame."""
+    options = {"nonce": nonce, "version": version(), "state_dir": state_dir, **more}
+    source = f"{build()}run_agent({options!r})\n".encode()
+    return b"%d\n" % len(source) + source

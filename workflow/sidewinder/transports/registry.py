@@ -1,0 +1,25 @@
+"""The registry: which transport reaches a device of which kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sidewinder.errors import DeviceFault
+from sidewinder.model import Device
+
+from .base import Transport
+
+PLANNED = ("ssh", "kubernetes")
+
+
+def open(device: Device, **options: Any) -> Transport:
+    """The transport for ``device.kind``; nothing is connected yet. ``options`` go to the transport (``state_dir``)."""
+    if device.kind == "local":
+        from .local import LocalTransport
+
+        return LocalTransport(device, **options)
+    if device.kind in PLANNED:
+        raise DeviceFault(
+            f"device {device.id!r}: this version has no {device.kind} transport yet, only local devices can be measured"
+        )
+    raise DeviceFault(f"device {device.id!r}: no transport for kind {device.kind!r}")
