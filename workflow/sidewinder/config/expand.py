@@ -19,7 +19,7 @@ from sidewinder.workloads.base import Workload
 
 from .blocks import AXES, Block, Exclusion, Variant, same
 from .positions import Path
-from .problems import Problems, did_you_mean
+from .problems import Problems, did_you_mean, path_of
 
 DEFAULT_BACKEND: Final = "llamacpp"
 DEFAULT_MODE: Final = "throughput"
@@ -88,12 +88,14 @@ class Expansion:
                     if (key, name) in seen:
                         continue
                     seen.add((key, name))
-                    path = block.path_of(key) if variant.position else (*block.path_of(key), index)
-                    if name is None:
-                        if key == "devices":
-                            self.problems.add(
-                                "a block needs `devices`: which machines are measured?", path, at=variant.position
-                            )
+                    path = block.path_of(key)
+                    if path != block.path and not variant.position:
+                        path = (*path, index)
+                    if name is None and key == "devices":
+                        rule = "a block needs `devices`: which machines are measured?"
+                        self.problems.add(rule, path, at=variant.position)
+                    elif name is None:
+                        continue
                     elif name not in known:
                         hint = did_you_mean(name, known) or f"there are no {key}"
                         self.problems.add(f"no such {what}", path, value=name, hint=hint, at=variant.position)
@@ -242,13 +244,12 @@ class _Maker:
         try:
             workload.validate(point)
         except ConfigError as error:
-            head, *rest = (error.key or "").split(".")
-            path = self._block.path_of(head)
-            if path != self._block.path:
-                path = (*path, *rest)
+            head, *rest = path_of(error.key or "") or ("",)
+            path = self._block.path_of(str(head))
+            known = path != self._block.path
             self._problems.add(
-                error.rule if path != self._block.path or not error.key else f"{error.key}: {error.rule}",
-                path,
+                error.rule if known or not error.key else f"{error.key}: {error.rule}",
+                (*path, *rest) if known else path,
                 value=error.value,
                 hint=error.hint,
                 at=variant.position,

@@ -47,12 +47,16 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(below)
     for key, value in above.items():
         lower = found.get(key)
-        found[key] = merge(lower if isinstance(lower, Mapping) else {}, value) if isinstance(value, Mapping) else value
+        both = isinstance(lower, Mapping) and isinstance(value, Mapping)
+        found[key] = merge(lower, value) if both else value
     return found
 
 
 def read_files(paths: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for path in paths:
-        found = merge(found, read_file(path))
-    return merge(found, overrides)
+    try:
+        for path in paths:
+            found = merge(found, read_file(path))
+        return merge(found, overrides)
+    except RecursionError:
+        raise ConfigError("two configs that contain themselves cannot be merged") from None

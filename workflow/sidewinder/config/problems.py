@@ -5,6 +5,7 @@ Problems are collected, so that a person sees all of them at once, and nothing r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
@@ -75,16 +76,15 @@ class Problems:
 
 def as_written(config: Any, path: Path) -> tuple[Path, Any]:
     """``path`` as far as the config goes, and what stands there: ``threads: x`` is no ``threads[0]``."""
-    node, kept = config, []
+    node, kept = config, list[str | int]()
     for part in path:
-        inside = isinstance(node, Mapping) or (isinstance(node, list) and isinstance(part, int))
-        if not inside:
+        if isinstance(node, Mapping) and isinstance(part, str):
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
             break
         kept.append(part)
-        try:
-            node = node[part]
-        except (KeyError, IndexError):
-            node = None
     return tuple(kept), node
 
 
@@ -94,6 +94,11 @@ def key_text(path: Path) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
+
+
+def path_of(key: str) -> Path:
+    """The reverse of ``key_text``."""
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"[.\[\]]+", key) if part)
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str | None:
