@@ -12,11 +12,12 @@ from sidewinder.files import plan as plan_file
 from sidewinder.model import Device, Lab, Plan, Point, Policy, RetryPolicy
 
 WAIT_S = 60.0
+LOCAL = Device("local", "local")
 
 QUICK = Policy(retry=RetryPolicy(backoff_s=0.01, max_backoff_s=0.05))
 
 
-def make_plan(root, points, *, devices=(Device("local", "local"),), policy=QUICK, accept=None) -> Plan:
+def make_plan(root, points, *, devices=(LOCAL,), policy=QUICK, accept=None) -> Plan:
     """``points``: mappings of Point's fields; device `local` and backend `command` unless they say otherwise."""
     by_id = {device.id: device for device in devices}
     made = {}

@@ -34,7 +34,7 @@ def test_order_and_predecessor_are_in_the_record(tmp_path):
 
 def test_what_is_done_is_reported_and_not_measured_unless_forced(tmp_path):
     plan = make_plan(tmp_path, noops(2))
-    first, second = plan.points
+    first, _ = plan.points
     run(tmp_path, plan, [first])
     before = record(tmp_path, plan, first)
     told = run(tmp_path, plan)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from sidewinder.errors import SidewinderError, TransportError
+from sidewinder.errors import TransportError
 from sidewinder.model import EMPTY, Device, Found, Json
 
 if TYPE_CHECKING:
-    from sidewinder.transports.client import AgentClient
+    from sidewinder.transports.client import AgentClient, Hello
     from sidewinder.workloads.base import Workload
 
 CLOCK_PROBES = 4
@@ -19,7 +20,7 @@ OpenClient = Callable[[Device], "AgentClient"]
 
 
 class DeviceLink:
-    """One agent client, made anew after each loss of the link. Many instructions use it at the same time."""
+    """One agent client, used by many instructions at the same time."""
 
     def __init__(self, device: Device, open_client: OpenClient) -> None:
         self.device = device
@@ -28,48 +29,42 @@ class DeviceLink:
         self.last_run: str | None = None  # what ran on it before: the predecessor of the next record
         self._open_client = open_client
         self._client: AgentClient | None = None
-        self._connecting: asyncio.Task[AgentClient] | None = None
+        self._hello: Hello | None = None
+        self._users = 0
         self._found: dict[str, asyncio.Task[Found]] = {}
 
-    async def client(self) -> AgentClient:
-        """A connected client. Those who ask while it connects share the one attempt and its outcome."""
-        if self._client is not None:
-            return self._client
-        if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            self._connecting.add_done_callback(self._connected)
-        # shielded: one instruction that is cancelled must not break the connection for the others
-        return await asyncio.shield(self._connecting)
-
-    async def _connect(self) -> AgentClient:
-        client = self._open_client(self.device)
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[AgentClient]:
+        """A connected client for one operation. Raises ``TransportError``, ``DeviceFault``."""
+        if self._client is None:
+            self._client = self._open_client(self.device)
+        client = self._client
+        self._users += 1
         try:
             hello = await client.connect()
-            self.facts = hello.facts
-            await self._take_clock(client)
-        except BaseException:
-            await client.close()
+            if hello is not self._hello:
+                await self._learn(client, hello)
+            yield client
+        except TransportError:
+            # An answer that did not come may mean a channel that is dead without knowing it. Others who wait on it
+            # have heartbeats that find out; alone, we take a new one.
+            if self._users == 1 and client.connected:
+                await client.close()
             raise
-        return client
+        finally:
+            self._users -= 1
 
-    async def _take_clock(self, client: AgentClient) -> None:
-        estimate = await client.clock(CLOCK_PROBES)
-        self.clock = {"offset_s": estimate.offset_s, "bound_s": estimate.bound_s}
-
-    def _connected(self, task: asyncio.Task[AgentClient]) -> None:
-        self._connecting = None
-        if not task.cancelled() and task.exception() is None:
-            self._client = task.result()
-
-    async def lost(self, client: AgentClient) -> None:
-        """An operation over ``client`` failed on the way: whoever comes next connects anew."""
-        if self._client is client:
-            self._client = None
-            await client.close()
+    async def _learn(self, client: AgentClient, hello: Hello) -> None:
+        """On a new channel: the facts, and how far the clocks are apart."""
+        if self._hello is not None and self._hello.boot_id != hello.boot_id:
+            self._found.clear()  # rebooted: what was installed may be another thing now
+        self._hello, self.facts = hello, hello.facts
+        offset = await client.clock(CLOCK_PROBES)
+        self.clock = {"offset_s": offset.offset_s, "bound_s": offset.bound_s}
 
     async def close(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
+        for task in self._found.values():
+            task.cancel()
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -82,35 +77,32 @@ class DeviceLink:
             task = asyncio.get_running_loop().create_task(self._discover(workload))
             self._found[backend] = task
         try:
-            return await asyncio.shield(task)
-        except SidewinderError:
-            if self._found.get(backend) is task:
+            return await asyncio.shield(task)  # one who is cancelled must not end it for the others
+        except BaseException:
+            if task.done() and self._found.get(backend) is task:
                 del self._found[backend]
             raise
 
     async def _discover(self, workload: Workload) -> Found:
-        await self.client()
-        return await workload.discover(self, self.device.backends.get(workload.backend, EMPTY))
+        async with self.client():  # the facts are there before discovery asks for them
+            return await workload.discover(self, self.device.backends.get(workload.backend, EMPTY))
 
     # -- DeviceView: what discovery may ask
 
     async def first_existing(self, paths: Sequence[str]) -> str | None:
-        client = await self.client()
-        try:
-            return await client.look(paths)
-        except TransportError:
-            await self.lost(client)
-            raise
+        async with self.client() as client:
+            for seen in await client.look(paths):
+                if seen.kind == "unknown":
+                    raise TransportError(f"{self.device.id}: could not look at {seen.path}: {seen.detail}")
+                if seen.kind != "absent":
+                    return seen.real
+        return None
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0
     ) -> tuple[int, bytes, bytes]:
-        client = await self.client()
-        try:
+        async with self.client() as client:
             return await client.execute(argv, stdin=stdin, timeout_s=timeout_s, env=self.device.env)
-        except TransportError:
-            await self.lost(client)
-            raise
 
 
 def agent_opener(campaign: str, client_id: str) -> OpenClient:

@@ -23,10 +23,10 @@ from sidewinder.core.events import (
     Published,
     ResultArrived,
     StatusAnswered,
+    TransportFailed,
 )
 from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Parse, Probe, Publish, StartAttempt
-from sidewinder.errors import TransportError
-from sidewinder.model import Evidence, RawResult
+from sidewinder.model import AttemptId, Evidence, RawResult
 
 from .clock import utc_now
 from .devices import DeviceLink
@@ -63,7 +63,7 @@ class Dispatch:
 
     async def _ask_status(self, instruction: AskStatus, job: Job) -> Event:
         attempt = instruction.attempt
-        async with _Use(job.link) as client:
+        async with job.link.client() as client:
             status = await client.status(job.run_id, attempt.n)
         if status.state in ("running", "finished"):
             job.adopted(attempt.n)
@@ -82,16 +82,17 @@ class Dispatch:
         await job.prepare()
         task = job.build()
         job.starting(attempt.n, utc_now())
-        async with _Use(job.link) as client:
-            answer = await client.start(job.run_id, attempt.n, task, _slot(job.link, instruction.slot))
-        match answer.state:
+        async with job.link.client() as client:
+            started = await client.start(job.run_id, attempt.n, task, instruction.slot)
+        match started.outcome:
             case "busy":
-                holder = answer.holder
-                if answer.mine:  # under the name by which the core may know it
-                    holder = f"{attempt.work_id.partition(':')[0]}:{holder}"
-                return AttemptBusy(attempt, holder, answer.mine)
+                if started.mine and started.held_by is not None:
+                    _, run_id, n = started.held_by  # under the name by which the core may know it
+                    lab = attempt.work_id.partition(":")[0]
+                    return AttemptBusy(attempt, str(AttemptId(f"{lab}:{run_id}", n)), True)
+                return AttemptBusy(attempt, started.holder)
             case "stale":
-                return AttemptStale(attempt, answer.max_attempt)
+                return AttemptStale(attempt, started.max_attempt)
         return AttemptStarted(attempt)
 
     def attach(self, instruction: Attach) -> Answer:
@@ -102,8 +103,12 @@ class Dispatch:
 
     async def _attach(self, instruction: Attach, job: Job) -> Event:
         attempt = instruction.attempt
-        async with _Use(job.link) as client:
-            await client.wait(job.run_id, attempt.n)
+        async with job.link.client() as client:
+            ended = await client.wait(job.run_id, attempt.n)
+            if ended.state != "finished":
+                # rebooted, or its runner died: what that means is decided when the core has asked
+                why = f" ({ended.why})" if ended.why else ""
+                return TransportFailed(attempt, f"{job.link.device.id}: the run was {ended.state}{why}")
             raw = await client.fetch(job.run_id, attempt.n)
         job.arrived(attempt.n, raw, utc_now())
         return ResultArrived(attempt, evidence_of(raw))
@@ -111,7 +116,7 @@ class Dispatch:
     async def kill(self, instruction: Kill) -> Event:
         # not by way of the job: what is killed may be a left-over of a work that is over or unknown here
         attempt = instruction.attempt
-        async with _Use(self._links[instruction.device]) as client:
+        async with self._links[instruction.device].client() as client:
             dead = await client.stop(run_id_of(attempt.work_id), attempt.n)
         if dead:
             return KillProven(attempt)
@@ -125,12 +130,12 @@ class Dispatch:
 
     async def _ack(self, instruction: Ack) -> Event:
         attempt = instruction.attempt
-        async with _Use(self._links[instruction.device]) as client:
+        async with self._links[instruction.device].client() as client:
             await client.ack(run_id_of(attempt.work_id), attempt.n)
         return Acked(instruction.attempt)
 
     async def probe(self, instruction: Probe) -> Event:
-        async with _Use(self._links[instruction.device]) as client:
+        async with self._links[instruction.device].client() as client:
             await client.look(())
         return ProbeAnswered(instruction.device, True)
 
@@ -153,30 +158,9 @@ class Dispatch:
         return Published(instruction.work_id)
 
 
-class _Use:
-    """The client of a link for one operation; when the way fails meanwhile, the next operation connects anew."""
-
-    def __init__(self, link: DeviceLink) -> None:
-        self._link = link
-        self._client: Any = None
-
-    async def __aenter__(self) -> Any:
-        self._client = await self._link.client()
-        return self._client
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TransportError):
-            await self._link.lost(self._client)
-
-
 def run_id_of(work_id: str) -> str:
     """The name by which the device knows a work: without the number of the lab in front."""
     return work_id.partition(":")[2]
-
-
-def _slot(link: DeviceLink, slot: int) -> str:
-    """The name of a slot's lock on the device: ``slot``, ``slot.1``, …"""
-    return link.device.lock if slot == 0 else f"{link.device.lock}.{slot}"
 
 
 def _is_big(raw: RawResult | None) -> bool:

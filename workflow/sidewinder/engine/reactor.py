@@ -71,7 +71,7 @@ class Reactor:
             queue_turn=self._queue_turn,
             turn_ended=lambda work_id: self.happened(ExclusiveEnded(work_id)),
             started=self._ordinary_started,
-            done=self._callbacks.on_done,
+            done=self._ordinary_done,
             cores=ordinary_cores,
         )
         self._idle = asyncio.Event()
@@ -197,7 +197,14 @@ class Reactor:
         if self._events and not self._pump_is_due:
             self._pump_is_due = True
             self._loop.call_soon(self._pump)
-        if not self._jobs and not self._events and not self._claims and not self._tasks and not self._ordinary.open:
+        self._look_whether_idle()
+
+    def _task_over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._look_whether_idle()
+
+    def _look_whether_idle(self) -> None:
+        if not (self._jobs or self._events or self._claims or self._tasks or self._ordinary.open):
             self._idle.set()
 
     def _run_slice(self, until_s: float) -> None:
@@ -229,7 +236,7 @@ class Reactor:
         else:
             task = self._loop.create_task(self._wait_for(instruction, answer))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._task_over)
 
     async def _wait_for(self, instruction: Instruction, answer: Any) -> None:
         """One instruction that takes time: it ends in exactly one event, or in a crash."""
@@ -359,6 +366,10 @@ class Reactor:
             self._controller_added = True
             self.happened(DeviceAdded(CONTROLLER))
         self._queue([Work(work_id, CONTROLLER.id, exclusive=True)])
+
+    def _ordinary_done(self, key: Key, outcome: str, failure: Failure | None) -> None:
+        self._callbacks.on_done(key, outcome, failure)
+        self._loop.call_soon(self._look_whether_idle)
 
     def _ordinary_started(self, key: Key) -> None:
         if not self._ordinary.takes_turns:
