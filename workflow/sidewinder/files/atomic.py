@@ -120,8 +120,8 @@ def publish_error(what: str, path: str, error: OSError) -> PublishError:
 
 def temp_name(path: str) -> str:
     """A fresh name beside ``path``: unique over processes, forks and threads."""
-    folder, base = os.path.split(path)
-    return os.path.join(folder, f".{base[:120]}.{os.getpid()}-{_token}-{next(_counter):x}{_TEMP_SUFFIX}")
+    folder, slash, base = path.rpartition("/")
+    return f"{folder}{slash}.{base[:120]}.{os.getpid()}-{_token}-{next(_counter):x}{_TEMP_SUFFIX}"
 
 
 def is_temp(name: str) -> bool:

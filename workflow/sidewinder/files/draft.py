@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from sidewinder.errors import InternalError
@@ -49,22 +51,50 @@ _KNOB_FIELDS: Final = (
     "sample_hz",
 )
 
+_workload_of: Final = attrgetter(*_WORKLOAD_FIELDS)
+_knobs_of: Final = attrgetter(*_KNOB_FIELDS)
+
+# What the agent saw around the run, taken over as it is (docs/agent.md says what lies in each).
+_CONDITIONS: Final = (
+    "load",
+    "pressure",
+    "cgroup",
+    "oom_source",
+    "vmstat_oom_kills",
+    "leftover_killed",
+    "prepare",
+    "stamps",
+)
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+
 
 def tidy(value: Json) -> Json:
     """``value`` as plain JSON: no ``None`` and no NaN inside mappings, tuples as lists, numpy scalars as numbers.
 
     Inside lists a missing element stays ``null``: positions mean something there.
     """
-    if isinstance(value, str | bool | int):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, float):
+    if kind is float:
         return value if math.isfinite(value) else None
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): kept for key, item in value.items() if (kept := tidy(item)) is not None}
+    if kind is dict or isinstance(value, Mapping):
+        made = {}
+        for key, item in value.items():  # scalars are most of a record: they are kept without a call
+            kept = item if type(item) in _PLAIN else tidy(item)
+            if kept is not None:
+                made[key if type(key) is str else str(key)] = kept
+        return made
+    if isinstance(value, str):  # an enum of texts
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return tidy(float(value))
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
-        return [tidy(item) for item in (value if isinstance(value, Sequence) else sorted(value, key=repr))]
+        items = value if isinstance(value, Sequence) else sorted(value, key=repr)
+        return [item if type(item) in _PLAIN else tidy(item) for item in items]
     item = getattr(value, "item", None)  # numpy and pandas scalars of a workload plug-in
     return tidy(item()) if callable(item) else str(value)
 
@@ -99,7 +129,7 @@ def build(
     evidence = raw.evidence if raw is not None else EMPTY
     usage = _mapping(evidence.get("usage"))
     metrics = _metrics(measurement.metrics if measurement else EMPTY, notes)
-    peak_rss = _first(usage, "peak_rss_bytes", "max_rss_bytes")
+    peak_rss = usage.get("max_rss_bytes")
     if peak_rss:  # zero is no memory use, it is a kernel that did not say
         metrics.setdefault("peak_rss_bytes", peak_rss)
     if measurement is not None:
@@ -117,7 +147,7 @@ def build(
         "error": failure.message if failure else None,
         "warnings": list(dict.fromkeys(notes)),
         "tags": list(dict.fromkeys((*point.tags, *tags))),
-        "timestamp_utc": _first(stamps, "end_utc") or timestamp_utc,
+        "timestamp_utc": _device_end(stamps) or timestamp_utc,
         "duration_s": raw.duration_s if raw is not None else None,
         "identity": identity,
         "device": _device(device, raw),
@@ -169,13 +199,16 @@ def hole(
     )
 
 
+def _device_end(stamps: Mapping[str, Json]) -> str | None:
+    """When the run ended by the device's own clock; ``clock`` in the record says how far that clock is off."""
+    wall_ns = _mapping(stamps.get("end")).get("wall_ns")
+    if not isinstance(wall_ns, int):
+        return None
+    return datetime.fromtimestamp(wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
 def _mapping(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else EMPTY
-
-
-def _first(source: Mapping[str, Json], *keys: str) -> Json:
-    """The first of several names that is there; zero counts as there."""
-    return next((source[key] for key in keys if source.get(key) is not None), None)
 
 
 def _metrics(metrics: Mapping[str, Json], notes: list[str]) -> dict[str, Json]:
@@ -206,16 +239,29 @@ def _repeats(attempts: Sequence[Mapping[str, Json]]) -> str:
 
 
 def _device(device: Device, raw: RawResult | None) -> dict[str, Json]:
-    """M-41. Facts come from the device; what is declared (and only then) from the config."""
+    """M-41 and M-42. Facts come from the device itself; from the config only what is declared and never probed."""
+    placement = _placement(raw) if raw is not None else {}
     return {
         **(raw.device if raw is not None else EMPTY),
         "device_id": device.id,
         "kind": device.kind,
         **({"boot_id": raw.boot_id} if raw is not None and raw.boot_id else {}),
+        **({"placement": placement} if placement else {}),
         "dram_peak_GBs": device.dram_peak_GBs,
         "dram_measured_GBs": device.dram_measured_GBs,
         **({"accelerator": device.accelerator} if device.accelerator else {}),
     }
+
+
+def _placement(raw: RawResult) -> dict[str, Json]:
+    """M-42: the limits that the run lived under, as read from inside. No quota is an absent one, never a zero."""
+    told = _mapping(raw.device.get("placement"))
+    limits = _mapping(_mapping(raw.evidence.get("placement")).get("before"))
+    placement = {**told, **({"cgroup": {**_mapping(told.get("cgroup")), **limits}} if limits else {})}
+    if (quota := limits.get("cpu_quota_cores")) is not None:
+        placement["cpu_quota_cores"] = quota
+    changed = _mapping(raw.evidence.get("placement")).get("after")
+    return {**placement, "changed_to": changed} if changed else placement
 
 
 def _backend(point: Point, found: Found | None, measurement: Measurement | None) -> dict[str, Json]:
@@ -229,7 +275,7 @@ def _backend(point: Point, found: Found | None, measurement: Measurement | None)
 
 def _workload(point: Point, measurement: Measurement | None) -> dict[str, Json]:
     return {
-        **{name: getattr(point, name) for name in _WORKLOAD_FIELDS},
+        **dict(zip(_WORKLOAD_FIELDS, _workload_of(point), strict=True)),
         "parameters": point.parameters or None,
         "command": point.command or None,
         **({key: v for key, v in measurement.workload.items() if v is not None} if measurement else {}),
@@ -238,7 +284,7 @@ def _workload(point: Point, measurement: Measurement | None) -> dict[str, Json]:
 
 def _knobs(point: Point) -> dict[str, Json]:
     return {
-        **{name: getattr(point, name) for name in _KNOB_FIELDS},
+        **dict(zip(_KNOB_FIELDS, _knobs_of(point), strict=True)),
         "sample_power": point.sample_power or None,
         "prepare": point.prepare or None,
         "extra": point.extra or None,
@@ -248,21 +294,17 @@ def _knobs(point: Point) -> dict[str, Json]:
 def _conditions(raw: RawResult, usage: Mapping[str, Json]) -> dict[str, Json]:
     """Under what circumstances it ran: a contended run looks like a slow one everywhere but here."""
     evidence = raw.evidence
-    cpu_s, wall_s = _first(usage, "cpu_s"), _first(usage, "wall_s") or raw.duration_s
-    user_s, system_s = _first(usage, "user_s", "utime_s"), _first(usage, "system_s", "stime_s")
-    if cpu_s is None and user_s is not None and system_s is not None:
-        cpu_s = user_s + system_s
+    user_s, system_s, wall_s = usage.get("utime_s"), usage.get("stime_s"), raw.duration_s
+    cpu_s = round(user_s + system_s, 6) if user_s is not None and system_s is not None else None
     return {
-        "load": evidence.get("load"),
-        "pressure": evidence.get("pressure"),
         "cpu_s": cpu_s,
         "wall_s": wall_s,
         "cpu_over_wall": round(cpu_s / wall_s, 6) if cpu_s is not None and wall_s else None,
-        "involuntary_switches": _first(usage, "involuntary_switches"),
-        "cgroup": evidence.get("cgroup"),
+        "involuntary_switches": usage.get("involuntary_switches"),
+        "voluntary_switches": usage.get("voluntary_switches"),
+        "major_faults": usage.get("major_faults"),
         "oom_kills": raw.oom_kills,
-        "prepare": evidence.get("prepare"),
-        "stamps": evidence.get("stamps"),
+        **{name: evidence.get(name) for name in _CONDITIONS},
     }
 
 

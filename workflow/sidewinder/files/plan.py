@@ -175,7 +175,7 @@ def _point(
         elif isinstance(content, dict | list):
             made = tuple(content) if name in _TUPLES else content
             fields[name] = shared.setdefault(name + repr(content), made)
-    return Point(**{"run_id": run_id, "experiment": experiment, **fields})
+    return Point(run_id, fields.pop("experiment", experiment), **fields)
 
 
 def _known(kind: type, fields: Mapping[str, Any]) -> dict[str, Any]:

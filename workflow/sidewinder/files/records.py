@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,10 +37,14 @@ __all__ = [
     "read",
     "status_in",
     "status_of",
+    "status_said",
 ]
 
 Status = Literal["ok", "failed", "hole", "broken", "missing"]
 Outcome = Literal["published", "kept_ok"]
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class _Lenient(BaseModel):
@@ -143,10 +147,15 @@ def status_of(path: str, run_id: str) -> Status:
 
 
 def status_in(data: bytes, run_id: str) -> Status:
+    """The same for bytes that were read already."""
     try:
-        record = json.loads(data)
+        return status_said(json.loads(data), run_id)
     except (ValueError, RecursionError):
         return "broken"
+
+
+def status_said(record: Any, run_id: str) -> Status:
+    """The same for a record that was parsed, or is about to be written."""
     if not isinstance(record, dict):
         return "broken"
     version = record.get("schema_version")
@@ -166,9 +175,9 @@ def status_in(data: bytes, run_id: str) -> Status:
 def encode(record: Mapping[str, Any]) -> bytes:
     """The bytes of a record. Half a character of somebody's output (a lone surrogate) becomes ``?``, not an error."""
     try:
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (ValueError, TypeError):
-        text = json.dumps(tidy(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(record)
+    except (ValueError, TypeError):  # a NaN, or no JSON at all
+        text = _ENCODER.encode(tidy(record))
     return text.encode("utf-8", "replace") + b"\n"
 
 
@@ -225,10 +234,10 @@ def publish_many(
             files.append((path, data))
     stats = iter(atomic.publish_batch(folder, files, what="records below", ops=ops))
     contents = iter(files)
-    for index, (_, run_id, _) in enumerate(items):
+    for index, (_, run_id, record) in enumerate(items):
         if results[index] is None:
             data, stat = next(contents)[1], next(stats)
-            status = status_in(data, run_id)
+            status = status_said(dict(record), run_id)
             results[index] = Published(run_id, "published", status, digest(data), len(data), stat.st_mtime_ns)
     return [result for result in results if result is not None]
 
