@@ -109,7 +109,7 @@ def _objection(request: Request, rows: Sequence[Mapping[str, Json]], raw: RawRes
         matching = [row for row in rows if (row.get("n_prompt"), row.get("n_gen")) == (n_prompt, n_gen)]
         if len(matching) != 1:
             got = ", ".join(f"({row.get('n_prompt')}, {row.get('n_gen')})" for row in rows)
-            return f"no {kind} row for (n_prompt, n_gen) = ({n_prompt}, {n_gen}); {program} measured {got}"
+            return f"{program} measured (n_prompt, n_gen) = {got}; asked for was one {kind} row ({n_prompt}, {n_gen})"
         objection = _objection_to_row(request, matching[0], kind)
         if objection is not None:
             return f"the {kind} row of {program} {objection}"

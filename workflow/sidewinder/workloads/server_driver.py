@@ -23,6 +23,7 @@ from typing import Any
 
 HOST = "127.0.0.1"
 LOG = "llama-server.log"
+PORT_TRIES = 3
 LOG_KEPT_BYTES = 65_536
 HEALTH_PERIOD_S = 0.05
 HEALTH_TIMEOUT_S = 5.0
@@ -30,6 +31,7 @@ REQUEST_TIMEOUT_S = 900.0
 TERMINATE_S = 15.0
 TERMINATE_HURRIED_S = 3.0  # we were told to stop ourselves, and whoever told us does not wait long
 KILL_S = 10.0
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 COMPLAINT = re.compile(r"error|failed|ASSERT|terminate called|cannot|exception", re.IGNORECASE)
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
@@ -44,19 +46,25 @@ class Stopped(Exception):
 
 def main(argv: list[str]) -> int:
     binary, model, request = os.path.expanduser(argv[1]), os.path.expanduser(argv[2]), json.loads(argv[3])
-    for stopping in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for stopping in STOPPING:
         signal.signal(stopping, on_signal)
     server = None
     patience_s = TERMINATE_S
-    ended = None
     status, message = 1, ""
     try:
-        port = free_port(request["port"])
-        with open(LOG, "wb") as log:
-            started_ns = time.perf_counter_ns()
-            command = [binary, "-m", model, "--host", HOST, "--port", str(port), *request["args"]]
-            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        wait_until_healthy(server, port, started_ns, request["startup_timeout_s"])
+        for tries_left in reversed(range(PORT_TRIES)):
+            port = free_port(request["port"])
+            with open(LOG, "wb") as log:
+                started_ns = time.perf_counter_ns()
+                command = [binary, "-m", model, "--host", HOST, "--port", str(port), *request["args"]]
+                server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                wait_until_healthy(server, port, started_ns, request["startup_timeout_s"])
+                break
+            except Refused:
+                # A port that was free a moment ago may have gone to somebody else: that says nothing of the server.
+                if not (tries_left and request["port"] is None and server.poll() is not None and is_taken(port)):
+                    raise
         load_ms = (time.perf_counter_ns() - started_ns) / 1e6
         tell(kind="server", port=port, load_ms=load_ms, model=described(port))
         prompt = prompt_of(port, request["prompt_tokens"])
@@ -74,20 +82,19 @@ def main(argv: list[str]) -> int:
         message = f"{type(error).__name__}: {error}"
     finally:
         ended = end(server, patience_s)
-    last = copy_log()
+    complaint = copy_log()
     if status == 0:
         tell(kind="end", server_status=ended)
         return 0
     if ended is not None:
-        message += f"; the server ended with status {ended}"
-    print(
-        f"llama-server: error: {message}" + (f" (its last words: {last})" if last else ""), file=sys.stderr, flush=True
-    )
+        message += f" (server status {ended})"
+    if complaint:
+        message += f"; its log: {complaint}"
+    print(f"llama-server: error: {message}", file=sys.stderr, flush=True)
     return status
 
 
 def on_signal(number: int, frame: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: ending the server must not be cut short
     raise Stopped
 
 
@@ -97,14 +104,19 @@ def tell(**fields: Any) -> None:
 
 def free_port(wanted: int | None) -> int:
     """The wanted port, if nobody listens there; without a wish any free one."""
-    with socket.socket() as probe:
-        if wanted is None:
+    if wanted is None:
+        with socket.socket() as probe:
             probe.bind((HOST, 0))
             return int(probe.getsockname()[1])
-        probe.settimeout(1.0)
-        if probe.connect_ex((HOST, wanted)) == 0:
-            raise Refused(f"port {wanted} is taken by another program, which would have been measured instead")
+    if is_taken(wanted):
+        raise Refused(f"port {wanted} is taken by another program, which would have been measured instead")
     return wanted
+
+
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def wait_until_healthy(server: subprocess.Popen[bytes], port: int, started_ns: int, timeout_s: float) -> None:
@@ -206,6 +218,8 @@ def end(server: subprocess.Popen[bytes] | None, patience_s: float) -> int | None
     """End the server by its handle; its status, or None where there is none."""
     if server is None:
         return None
+    for stopping in STOPPING:  # told to stop while we wait: no exception may leave the server behind
+        signal.signal(stopping, lambda number, frame: server.kill())
     if server.poll() is None:
         server.terminate()
         try:
