@@ -87,13 +87,13 @@ def on_status(c: Campaign, item: Item, event: ev.StatusAnswered, out: list[Instr
             # rebooted, or its runner died: only a proof lets the next attempt start (promise 9)
             kill(item, state.attempt, state.slot, False, out)
     elif event.state == "absent":
-        item.doubtful = False
+        item.doubtful = item.inherited = False
         if not charge(c, item, f"attempt {item.n} never reached the device", out):
             return
         if c.stop is not None:
             service.cancel(c, item, out)
         elif event.max_attempt > item.n:
-            item.n = event.max_attempt + 1
+            item.n, item.inherited = event.max_attempt + 1, False
             c.claim(item, state.slot, ev.StatusAnswered, out)
         else:
             start(item, state.attempt, state.slot, out)
@@ -117,7 +117,7 @@ def on_started(c: Campaign, item: Item, event: ev.AttemptStarted, out: list[Inst
 def on_stale(c: Campaign, item: Item, event: ev.AttemptStale, out: list[Instruction]) -> None:
     state = item.state
     assert isinstance(state, Starting)
-    item.n = max(event.max_attempt, item.n) + 1
+    item.n, item.inherited = max(event.max_attempt, item.n) + 1, False
     item.stales += 1
     if c.stop is not None:
         service.cancel(c, item, out)
@@ -178,6 +178,7 @@ def hand_over(c: Campaign, item: Item, other: Item, slot: int, out: list[Instruc
     item.state = QUEUED
     item.attempt = None
     lane.points.push(item)
+    c.wake(lane)
 
 
 def change_places(item: Item, other: Item) -> bool:
@@ -304,7 +305,7 @@ def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Inst
     if state.cancel:
         service.cancel(c, item, out)
         return
-    item.doubtful = False
+    item.doubtful = item.inherited = False
     item.n += 1
     if not charge(c, item, f"attempt {state.attempt.n} was lost on the device and is proven dead", out):
         return
@@ -456,15 +457,24 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
         service.hole(c, item, failure.message, failure.failure_class, out)
     else:
         item.n += ran  # a refused attempt does not exist on the device: its number is still free
-        if rule.point is PointEffect.RETRY:
+        if item.inherited and ran and c.stop is None:
+            item.inherited = False
+            note(item, "retry", out, failure_class=failure.failure_class.value, attempt=item.n, error=failure.message)
+            c.claim(item, item.state.slot, ev.ResultArrived, out)  # type: ignore[union-attr, arg-type]
+        elif rule.point is PointEffect.RETRY:
             lost_contact(c, item, failure.message, True, out)
-            return
-        item.preemptions += 1
-        if item.preemptions > MAX_PREEMPTIONS:
-            reason = f"preempted {item.preemptions} times on {lane.id} (last: {failure.message})"
-            service.hole(c, item, reason, FailureClass.PREEMPTED, out)
         else:
-            back_off(c, item, failure.message, FailureClass.PREEMPTED, item.preemptions, False, out)
+            preempted(c, item, failure.message, out)
+
+
+def preempted(c: Campaign, item: Item, error: str, out: list[Instruction]) -> None:
+    item.preemptions += 1
+    if item.preemptions > MAX_PREEMPTIONS:
+        reason = f"preempted {item.preemptions} times on {item.lane.id} (last: {error})"
+        service.hole(c, item, reason, FailureClass.PREEMPTED, out)
+    else:
+        item.at_tail = 1
+        back_off(c, item, error, FailureClass.PREEMPTED, item.preemptions, False, out)
 
 
 def note(item: Item, kind: str, out: list[Instruction], **fields: Any) -> None:

@@ -121,16 +121,19 @@ class Campaign:
     def _timer_fired(self, event: ev.TimerFired, out: list[Instruction]) -> None:
         timer = self.timers.get(event.timer)
         if timer is None:
-            return  # whatever it was set for has happened otherwise: timers are not taken back
-        if self.now_s < timer.at_s - 0.001:
+            return
+        target = timer.target
+        if isinstance(target, Item) and getattr(target.state, "timer", None) != event.timer:
+            del self.timers[event.timer]  # what it was set for has happened otherwise: timers are not taken back
+        elif self.now_s < timer.at_s:
             # fired early (a jump of the clock behind it): promise 10, nothing happens before its time
             out.append(do.SetTimer(event.timer, timer.at_s))
-            return
-        del self.timers[event.timer]
-        if isinstance(timer.target, Item):
-            self._step(timer.target, ev.TimerFired, event, out)
         else:
-            service.lane_timer(self, timer.target, event.timer, out)
+            del self.timers[event.timer]
+            if isinstance(target, Item):
+                self._step(target, ev.TimerFired, event, out)
+            else:
+                service.lane_timer(self, target, event.timer, out)
 
     # -- turns --------------------------------------------------------------------------------------------------------
 

@@ -22,29 +22,32 @@ def check(c: Campaign) -> None:
     slots: defaultdict[str, list[int]] = defaultdict(list)
     turns: Counter[int] = Counter()
     queued: Counter[str] = Counter()
+    attempts_allowed = c.policy.retry.max_attempts
     for work_id, item in c.items.items():
         state, lane = item.state, item.lane
+        kind = type(state)
         assert work_id not in c.done, f"{work_id} is open and done"
-        assert not isinstance(state, Done), f"{work_id} is done and still open"
-        slot = getattr(state, "slot", None)
-        assert (type(state) in HOLDS_SLOT) == (slot is not None) or isinstance(state, Publishing), f"{work_id}: {state}"
-        if slot is not None:
-            slots[lane.id].append(slot)
-            if not isinstance(state, Waiting):
-                turns[id(lane.group)] += 1
-        if isinstance(state, Queued):
+        assert kind is not Done, f"{work_id} is done and still open"
+        assert item.repeats <= attempts_allowed, f"{work_id} was tried too often"
+        if kind is Queued:
             queued[lane.id] += 1
             assert item.ticket, f"{work_id} is queued but in no queue"
+            assert item.attempt is None, f"{work_id} is queued and in attempt {item.attempt}"
             assert item.exclusive or lane.out_of_service is None, f"{work_id} waits for {lane.id}, which is out"
-        else:
-            assert not item.ticket, f"{work_id} is {type(state).__name__} and in a queue"
-        if isinstance(state, BackingOff | Waiting) and state.timer is not None:
-            assert c.timers[state.timer].target is item, f"{work_id} waits for a timer that is not set"
-        if isinstance(state, Waiting) and state.timer is None:
-            assert item in lane.due, f"{work_id} has waited long enough and nobody will start it"
-        attempt = getattr(state, "attempt", None)
-        assert item.attempt == attempt or item.exclusive, f"{work_id}: {item.attempt} is not that of {state}"
-        assert item.repeats <= c.policy.retry.max_attempts, f"{work_id} was tried too often"
+            continue
+        assert not item.ticket, f"{work_id} is {kind.__name__} and in a queue"
+        assert item.exclusive or item.attempt == getattr(state, "attempt", None), f"{work_id}: {item.attempt}, {state}"
+        slot = getattr(state, "slot", None)
+        assert (kind in HOLDS_SLOT) == (slot is not None) or kind is Publishing, f"{work_id}: {state}"
+        if slot is not None:
+            slots[lane.id].append(slot)
+            turns[id(lane.group)] += kind is not Waiting
+        if kind is BackingOff or kind is Waiting:
+            timer = state.timer  # type: ignore[union-attr]
+            if timer is not None:
+                assert c.timers[timer].target is item, f"{work_id} waits for a timer that is not set"
+            else:
+                assert item in lane.due, f"{work_id} has waited long enough and nobody will start it"
     seen: set[int] = set()
     for lane in c.lanes.values():
         _check_lane(lane, slots[lane.id], queued[lane.id])
@@ -56,8 +59,8 @@ def check(c: Campaign) -> None:
 def _check_lane(lane: Lane, held: list[int], queued: int) -> None:
     everything = sorted(held + lane.slots.free)
     assert everything == list(range(len(lane.slots))), f"{lane.id}: slots {held} held, {lane.slots.free} free"
-    waiting = len(lane.points) + len(lane.jobs)
-    assert waiting == queued == len(lane.points.items()) + len(lane.jobs.items()), f"{lane.id}: queue is miscounted"
+    waiting = lane.points.waiting + lane.jobs.waiting
+    assert waiting == queued, f"{lane.id}: {queued} queued, {waiting} counted"
     gate = lane.gate
     lane.update_gate()
     assert gate == lane.gate, f"{lane.id}: its gate says {gate!r}, its state {lane.gate!r}"

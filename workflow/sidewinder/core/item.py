@@ -21,6 +21,7 @@ class Item:
         "doubtful",
         "exclusive",
         "failures_in_row",
+        "inherited",
         "lane",
         "n",
         "position",
@@ -49,6 +50,8 @@ class Item:
         self.n = work.last_attempt if work.in_flight else work.last_attempt + 1
         #: the attempt numbered ``n`` may exist on the device: ask before anything else
         self.doubtful = work.in_flight
+        #: ... and an earlier invocation started it: how it ended says nothing about the device of today
+        self.inherited = work.in_flight
         #: this attempt failed on the way in this invocation; if it is not on the device, it costs one of the budget
         self.suspect = False
         self.at_tail = 0

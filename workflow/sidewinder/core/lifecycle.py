@@ -170,7 +170,7 @@ TRANSITIONS: Final[Mapping[tuple[type[Any], type[Any]], frozenset[type[Any]]]] =
     (Evicting, ev.KillProven): frozenset({Starting, Done}),
     (Evicting, ev.KillUnproven): frozenset({Publishing, Done}),
     (Evicting, ev.TransportFailed): frozenset({BackingOff, Publishing, Done}),
-    (Running, ev.ResultArrived): frozenset({Parsing, Publishing, BackingOff, Done}),
+    (Running, ev.ResultArrived): frozenset({Parsing, Publishing, Claiming, BackingOff, Done}),
     (Running, ev.TransportFailed): frozenset({BackingOff, Publishing, Done}),
     (Running, ev.CancelRequested): frozenset({Killing}),
     (Killing, ev.KillProven): frozenset({Claiming, BackingOff, Publishing, Done}),

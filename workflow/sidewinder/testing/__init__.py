@@ -1,1 +1,8 @@
 """Testing: public fakes for tests of Sidewinder and of what is built on it."""
+
+from sidewinder.testing.clock import FakeClock
+from sidewinder.testing.device import FakeDevice, Faults
+from sidewinder.testing.simulation import Simulation, Violation
+from sidewinder.testing.world import World
+
+__all__ = ["FakeClock", "FakeDevice", "Faults", "Simulation", "Violation", "World"]
