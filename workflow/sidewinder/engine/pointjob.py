@@ -20,6 +20,7 @@ from sidewinder.model import (
     Json,
     Measurement,
     Output,
+    Point,
     RawResult,
     Task,
 )
@@ -36,6 +37,18 @@ _NO_OUTPUT: Final = Output(b"", b"", 0)
 _NO_RAW: Final = RawResult("done", 0, None, _NO_OUTPUT, _NO_OUTPUT)  # of a point that ends in the engine
 
 
+def _as_seen_on(device: Device, point: Point) -> Point:
+    """A relative model path counts from where the person stands on the controller, from the home folder elsewhere.
+
+    The agent's front and the run's own folder are neither, so on this machine the path is made whole. The record and
+    the identity keep it as it was written: the same lab in another folder is the same measurement.
+    """
+    path = point.model_path
+    if device.kind != "local" or path is None or path.startswith("~"):
+        return point
+    return replace(point, model_path=os.path.abspath(path))
+
+
 class PointJob:
     __slots__ = (
         "_attempts",
@@ -49,6 +62,7 @@ class PointJob:
         "outcome_kept",
         "point",
         "predecessor",
+        "proven_dead",
         "raw",
         "run_id",
         "session",
@@ -65,6 +79,7 @@ class PointJob:
         self.raw: RawResult | None = None
         self.predecessor: str | None = None
         self.shard: Shard | None = None
+        self.proven_dead = False
         self.outcome_kept = False
         self._task: Task | None = None
         self._found: Found | None = None
@@ -82,6 +97,10 @@ class PointJob:
     def ended(self, outcome: str) -> dict[str, Any] | None:
         if self.inline or not self._attempts:
             return None
+        if outcome not in ("ok", "failed") and not self.proven_dead:
+            # It may run, or its result may lie there (the controller's disk was full): the next controller asks, and
+            # takes over instead of measuring again.
+            return None
         return journal.ended(AttemptId(self.run_id, max(self._attempts)), self.point.device, outcome, utc_now())
 
     # -- the run
@@ -98,7 +117,7 @@ class PointJob:
         if self._task is None:
             device = self.link.device
             try:
-                task = self.workload.build_task(self.point, device, self._found or _NO_FOUND)
+                task = self.workload.build_task(_as_seen_on(device, self.point), device, self._found or _NO_FOUND)
             except SidewinderError:
                 raise
             except Exception as error:
