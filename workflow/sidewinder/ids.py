@@ -170,7 +170,7 @@ def identity(point: Point, device: Device, model: Model | None = None) -> dict[s
         found["model_path"] = point.model_path
     if point.sample_power:
         found["sample_power"] = True
-    if model is not None and model.input_shape is not None:
+    if model is not None and model.input_shape is not None and "input_shape" not in point.extra:
         found["input_shape"] = model.input_shape
     if device.env:
         found["env"] = device.env

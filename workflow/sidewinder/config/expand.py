@@ -116,7 +116,7 @@ class _Maker:
         self._extra: Mapping[str, Any] = section.extra or EMPTY
         self._tags = tuple(section.tags)
         self._command = tuple(section.command or ())
-        self._models: dict[tuple[str | None, str], dict[str, Any] | None] = {}
+        self._models: dict[tuple[str | None, str, str], dict[str, Any] | None] = {}
         self._modes: dict[tuple[str, str | None], str] = {}
         self._shared: dict[str, Mapping[str, Any]] = {}
         self._checked_on: str | None = None
@@ -132,7 +132,7 @@ class _Maker:
         first_device = variant.axes["devices"][0]
         fallback = INFERENCE_DEFAULTS if backend in INFERENCE_BACKENDS else EMPTY
         for device, model, mode, threads, prompt, output, context, batch, governor, freq, kv in product(*axes):
-            file = self._model(model, device)
+            file = self._model(model, device, backend)
             if file is None:
                 continue
             values = (device, model, mode, threads, prompt, output, context, batch, governor, freq, kv)
@@ -188,14 +188,14 @@ class _Maker:
             "priority": found["priority"] or 0,
         }
 
-    def _model(self, name: str | None, device: str) -> dict[str, Any] | None:
+    def _model(self, name: str | None, device: str, backend: str) -> dict[str, Any] | None:
         """The fields of a point that its model decides; None where it has no file for this device."""
-        key = name, device
+        key = name, device, backend
         if key not in self._models:
-            self._models[key] = self._read_model(name, device)
+            self._models[key] = self._read_model(name, device, backend)
         return self._models[key]
 
-    def _read_model(self, name: str | None, device: str) -> dict[str, Any] | None:
+    def _read_model(self, name: str | None, device: str, backend: str) -> dict[str, Any] | None:
         if name is None:
             return {"extra": self._extra, "tags": self._tags}
         model = self._all.models[name]
@@ -207,9 +207,11 @@ class _Maker:
                 hint="give it `path` for every device, `paths` by device, or `stage` to bring it there",
             )
             return None
-        # M-15: these two are copied into extra; what the block itself says wins
-        copied = {"batch_size": model.batch_size, "input_shape": model.input_shape}
-        extra = {**{key: value for key, value in copied.items() if value is not None}, **self._extra}
+        extra = dict(self._extra)
+        if backend in INFERENCE_BACKENDS:  # M-15: copied into extra; what the block itself says wins
+            for what, value in (("batch_size", model.batch_size), ("input_shape", model.input_shape)):
+                if value is not None:
+                    extra.setdefault(what, value)
         return {
             "model_path": path,
             "model_sha256": model.sha256,

@@ -42,13 +42,14 @@ def read(path: str, keys: Mapping[str, str], texts: frozenset[str]) -> Table:
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, delimiter="\t" if path.endswith(".tsv") else ",", strict=True)
-            return _read(path, reader, keys, texts)
+            try:
+                return _read(path, reader, keys, texts)
+            except csv.Error as error:
+                raise ConfigError(f"the table is broken: {error}", file=path, line=reader.line_num) from None
     except OSError as error:
         raise ConfigError(f"the table cannot be read: {error.strerror or error}", value=path) from None
     except UnicodeDecodeError:
         raise ConfigError("the table is not UTF-8 text", file=path) from None
-    except csv.Error as error:
-        raise ConfigError(f"the table is broken: {error}", file=path) from None
 
 
 def _read(path: str, reader: Any, keys: Mapping[str, str], texts: frozenset[str]) -> Table:
