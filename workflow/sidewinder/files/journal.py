@@ -106,9 +106,10 @@ def compact(folder: str, *, limit_bytes: int = 32 << 20, ops: atomic.FileOps = a
     """
     path = RunFolder(folder).journal
     try:
-        if os.path.getsize(path) <= limit_bytes:
-            return False
+        size = os.path.getsize(path)
     except FileNotFoundError:
+        return False
+    if size <= limit_bytes:
         return False
     seen = replay(folder)
     lines: list[Mapping[str, Any]] = list(seen.breakers.values())
@@ -118,6 +119,8 @@ def compact(folder: str, *, limit_bytes: int = 32 << 20, ops: atomic.FileOps = a
         if flight is not None:
             lines[-1] = {"event": "claimed", "run_id": run_id, "n": flight.n, "device": flight.device}
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+    if 2 * len(data) > size:  # hardly anything to drop: doing it at every start would only lose the history
+        return False
     old = path.removesuffix(".jsonl") + ".old.jsonl"
     try:
         if os.path.exists(old):
