@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven over its debugging pipe: no port, no driver package, no profile of anyone."""
+"""A real Chromium without a window, driven over its debugging pipe: no port, no driver package, a fresh profile."""
 
 from __future__ import annotations
 

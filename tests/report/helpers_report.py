@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -16,7 +17,12 @@ from sidewinder.model import Device, Lab, Plan, Point, Policy
 START = datetime(2026, 11, 30, 20, 19, 38, tzinfo=UTC)
 GENERATED = datetime(2026, 11, 30, 21, 0, 0, tzinfo=UTC)
 # tokens a second of a 135M model on two cores of a server: (quantisation, threads) -> prefill, decode
-SPEED = {("q4_1", 1): (272.0, 149.0), ("q4_1", 2): (505.0, 155.0), ("q8_0", 1): (331.0, 101.0), ("q8_0", 2): (612.0, 112.0)}  # fmt: skip
+SPEED = {
+    ("q4_1", 1): (272.0, 149.0),
+    ("q4_1", 2): (505.0, 155.0),
+    ("q8_0", 1): (331.0, 101.0),
+    ("q8_0", 2): (612.0, 112.0),
+}
 SHAPES = ((32, 16), (64, 16), (128, 32))
 
 
@@ -99,7 +105,13 @@ class Sweep:
                 "model_bytes": 98_362_432,
                 "params": 0.1345,
             },
-            "knobs": {"threads": point.threads, "repetitions": 5, "warmup": 1, "mode": point.mode, "governor": "performance"},
+            "knobs": {
+                "threads": point.threads,
+                "repetitions": 5,
+                "warmup": 1,
+                "mode": point.mode,
+                "governor": "performance",
+            },
             "metrics": {},
             "conditions": {
                 "load": {"before": [0.71, 0.5, 0.4], "after": [1.1, 0.6, 0.4]},
@@ -229,40 +241,48 @@ def eventful(root: str) -> Sweep:
     return sweep
 
 
+_KV_LOG = "llama_model_load: loaded meta data with 34 key-value pairs\nllama_kv_cache: size = 180.00 MiB\n"
+_CONTEXT_LOG = (
+    "llama_init_from_model: failed to initialize the context: failed to allocate compute buffers\n"
+    "error: failed to create context\n"
+)
+
+
 def _on_pi5(sweep: Sweep, i: int, point: Point, scale: float) -> Mapping[str, Any] | bytes | None:
     if i == 2:
-        return sweep.failed(
-            point, "memory", "killed by the kernel: the cgroup counted 1 OOM kill at 512 MiB",
-            stderr="llama_model_load: loaded meta data with 34 key-value pairs\nllama_kv_cache: size = 180.00 MiB\n",
-        )  # fmt: skip
+        why = "killed by the kernel: the cgroup counted 1 OOM kill at 512 MiB"
+        return sweep.failed(point, "memory", why, stderr=_KV_LOG)
     if i == 3:
-        return sweep.failed(
-            point, "measurement", "the process exited with 1",
-            stderr="llama_init_from_model: failed to initialize the context: failed to allocate compute buffers\nerror: failed to create context\n",
-        )  # fmt: skip
+        return sweep.failed(point, "measurement", "the process exited with 1", stderr=_CONTEXT_LOG)
     if i == 5:
-        return sweep.failed(point, "parse", "the last line is no JSON", stderr="\ufffd\ufffd half a character \u0000 and <b>markup</b>")  # fmt: skip
+        noise = "\ufffd\ufffd half a character \u0000 and <b>markup</b>"
+        return sweep.failed(point, "parse", "the last line is no JSON", stderr=noise)
     if i == 6:
         return b'{"schema_version": 1, "run_id": "smol'
     if i == 7:
         return None
     if i == 8:
-        spare = Point(**{**{f: getattr(point, f) for f in ("experiment", "backend", "mode", "model", "quantization", "threads", "prompt_tokens", "output_tokens", "repetitions", "warmup")}, "run_id": "moved-" + point.run_id, "device": "pi5-spare"})  # fmt: skip
-        record = sweep.ok(spare, scale=scale)
-        record["identity"]["failover_from"] = "pi5"
-        record["tags"] = ["failover-from:pi5"]
-        sweep.write(spare, record)
-        return sweep.hole(point, "the link was lost 3 times in a row", moved_to=spare.run_id)
+        return _move(sweep, point, scale)
     if i == 9:
         sweep.accept[point.run_id] = "this quantisation crashes on that board; known upstream"
         return sweep.failed(point, "measurement", "killed by signal 4 (illegal instruction)")
     record = sweep.ok(point, scale=scale)
     if i == 10:
         first = record["attempts"][0]
-        lost = {"n": 1, "start_utc": first["start_utc"], "end_utc": first["start_utc"], "outcome": "lost", "class": "transport", "error": "connection reset by peer"}  # fmt: skip
-        record["attempts"] = [lost, {**first, "n": 2}]
+        lost = {**first, "end_utc": first["start_utc"], "outcome": "lost", "class": "transport"}
+        record["attempts"] = [{**lost, "error": "connection reset by peer"}, {**first, "n": 2}]
         record["warnings"] = ["produced on attempt 2 of 2 made (attempt 1 transport: connection reset by peer)"]
     if i == 11:
         record["metrics"]["decode_tps"] = float("nan")
         record["samples"].pop("decode_tps")
     return record
+
+
+def _move(sweep: Sweep, point: Point, scale: float) -> Mapping[str, Any]:
+    """The work went to the spare under another run id; for its own device the point is a hole."""
+    spare = dataclasses.replace(point, run_id=f"moved-{point.run_id}", device="pi5-spare")
+    record = sweep.ok(spare, scale=scale)
+    record["identity"]["failover_from"] = "pi5"
+    record["tags"] = ["failover-from:pi5"]
+    sweep.write(spare, record)
+    return sweep.hole(point, "the link was lost 3 times in a row", moved_to=spare.run_id)

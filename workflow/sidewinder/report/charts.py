@@ -129,29 +129,31 @@ def _draw(view: View, points: list[Any], dots: list[Any], domain: tuple[float, f
     y = alt.Y("y:Q", scale=alt.Scale(domain=list(domain), nice=False), axis=alt.Axis(tickCount=5), title=None)
     color = alt.Color("k:N", scale=alt.Scale(domain=list(range(7)), range=list(_SERIES)), legend=None)
     shape = alt.Shape("k:N", scale=alt.Scale(domain=list(range(7)), range=list(SHAPES)), legend=None)
-    base = alt.Chart(alt.Data(values=points)).encode(x=x, color=color)
+
+    def chart_of(values: list[Any]) -> Any:
+        return alt.Chart(alt.Data(values=values))  # type: ignore[no-untyped-call]
+
+    base = chart_of(points).encode(x=x, color=color)
     layers = []
     ordered = view.x.is_numeric
     unique = len({(p["x"], p["k"]) for p in points}) == len(points)
     if ordered and unique:
         # "break-paths": a missing point interrupts the line instead of being drawn over
-        line = alt.Chart(alt.Data(values=points)).mark_line(
-            strokeWidth=1.75, opacity=0.85, invalid="break-paths-show-path-domains"
-        )
+        line = chart_of(points).mark_line(strokeWidth=1.75, opacity=0.85, invalid="break-paths-show-path-domains")
         layers.append(line.encode(x=x, y=y, color=color, detail="k:N"))
     spread = [p for p in points if "low" in p]
     if spread:
-        bar = alt.Chart(alt.Data(values=spread)).mark_rule(strokeWidth=1.5)
+        bar = chart_of(spread).mark_rule(strokeWidth=1.5)
         layers.append(bar.encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q", color=color))
     if dots:
-        dot = alt.Chart(alt.Data(values=dots)).mark_circle(size=13, opacity=0.45)
+        dot = chart_of(dots).mark_circle(size=14, opacity=0.5, xOffset=8)
         layers.append(dot.encode(x=x, y=y, color=color))
     layers.append(
         base.transform_filter("isValid(datum.y)").mark_point(filled=True, size=52, opacity=1).encode(y=y, shape=shape)
     )
     if any("missing" in p for p in points):
         cross = base.transform_filter("isValid(datum.missing)").mark_point(
-            shape=_CROSS, size=80, strokeWidth=2, filled=False, opacity=1
+            shape=_CROSS, size=120, strokeWidth=1.75, filled=False, opacity=1
         )
         layers.append(cross.encode(y=alt.Y("missing:Q", title=None)))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, background="transparent")

@@ -212,7 +212,9 @@ def numbers(values: Json) -> list[float]:
 
 
 # Control characters break CSV readers and are not allowed in HTML; a lone surrogate cannot be encoded at all.
-_UNPRINTABLE: Final = {c: "\ufffd" for c in [*range(0x20), *range(0x7F, 0xA0), 0xFFFE, 0xFFFF, *range(0xFDD0, 0xFDF0)]}
+_UNPRINTABLE: Final = dict.fromkeys(
+    [*range(0x20), *range(0x7F, 0xA0), 0xFFFE, 0xFFFF, *range(0xFDD0, 0xFDF0)], "\ufffd"
+)
 _UNPRINTABLE.update({0x09: "\t", 0x0A: "\n"})
 
 

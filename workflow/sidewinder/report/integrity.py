@@ -85,13 +85,29 @@ def _quota(row: Row) -> str | None:
 
 _RULES: Final[tuple[tuple[str, str, Callable[[Row], str | None]], ...]] = (
     ("Throttled", "The device slowed itself down: the number is the heat's.", _throttled),
-    ("Wide spread", f"The repeats of one run differ by more than {SPREAD_PCT:.0f} % (standard deviation, as a share of the mean).", _spread),
-    ("Above the declared peak", "More bandwidth than the device is said to have: size, speed or declaration is wrong.", _above_peak),
-    ("Did not get its cores", f"Less than {BUSY_SHARE:.0%} of the cores it asked for were busy: loading counts, too, but mostly something else ran.", _not_busy),
+    (
+        "Wide spread",
+        f"The repeats of one run spread by more than {SPREAD_PCT:.0f} % of their mean (standard deviation).",
+        _spread,
+    ),
+    (
+        "Above the declared peak",
+        "More bandwidth than the device is said to have: a size or the declaration is wrong.",
+        _above_peak,
+    ),
+    (
+        "Did not get its cores",
+        f"Less than {BUSY_SHARE:.0%} of the cores it asked for were busy: most likely something else ran.",
+        _not_busy,
+    ),
     ("Load before the run", "The load average (1 min) was above the number of cores before it started.", _load),
-    ("Pressure during the run", f"Something on the device waited more than {PRESSURE_PCT:.0f} % of the time for processor, memory or disk.", _pressure),
+    (
+        "Pressure during the run",
+        f"Something waited more than {PRESSURE_PCT:.0f} % of the time for processor, memory or disk.",
+        _pressure,
+    ),
     ("Held back by a CPU quota", f"A quota stopped it for more than {THROTTLED_SHARE:.0%} of the time.", _quota),
-)  # fmt: skip
+)
 
 
 def doubts(rows: Iterable[Row]) -> list[Doubt]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sidewinder.files.summary import Hole, Summary
 from sidewinder.labels import Labeller
-from sidewinder.model import Json, Plan
+from sidewinder.model import Json, Plan, Point
 
 from . import charts, environment, integrity, timeline
 from .columns import clean
@@ -50,6 +50,7 @@ class Cell:
     sub: str = ""
     value: float | None = None  # what the column sorts by
     is_gap: bool = False
+    span: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Section:
     more_panels: int
     legend: Sequence[tuple[int, str, str]]
     has_missing: bool
+    is_compact: bool  # one panel a metric: they stand side by side
     repeats: str  # "5" or "3 to 5", empty where none is known
 
 
@@ -88,8 +90,8 @@ def _context(
 ) -> dict[str, Any]:
     by_id = {r["run_id"]: r for r in rows}
     selected = [r for r in rows if plan.is_selected(r["run_id"])]
-    labeller = Labeller.of(plan)
-    opened = [_open_point(h, by_id.get(h.run_id, {}), plan, labeller) for h in summary.holes]
+    labels = _labels(plan, [h.run_id for h in summary.holes])
+    opened = [_open_point(h, by_id.get(h.run_id, {}), labels) for h in summary.holes]
     moved_ids = {p.run_id for p in opened if p.moved_to}
     total = summary.total
     at_utc = generated or datetime.now(UTC)
@@ -137,13 +139,22 @@ def _states(total: Any, moved: int) -> list[tuple[str, int, str]]:
     return [p for p in parts if p[1]]
 
 
-def _open_point(hole: Hole, row: Row, plan: Plan, labeller: Labeller) -> OpenPoint:
+def _labels(plan: Plan, run_ids: Sequence[str]) -> dict[str, str]:
+    """Each point by what tells it from the others of its kind: what the kinds differ in says little."""
+    kinds: dict[tuple[Json, ...], list[Point]] = {}
+    for point in plan.points.values():
+        kinds.setdefault((point.backend, point.mode, point.command), []).append(point)
+    labellers = {kind: Labeller(points) for kind, points in kinds.items()}
+    asked = (plan.points[r] for r in run_ids)
+    return {p.run_id: clean(labellers[p.backend, p.mode, p.command].label(p)) for p in asked}
+
+
+def _open_point(hole: Hole, row: Row, labels: Mapping[str, str]) -> OpenPoint:
     detail = str(row.get("failure", "")) if hole.status == "broken" else ""
-    point = plan.points.get(hole.run_id)
     return OpenPoint(
         run_id=hole.run_id,
         device=hole.device,
-        label=clean(labeller.label(point)) if point else "",
+        label=labels[hole.run_id],
         words=failure_words(hole.failure_class, hole.status),
         advice=advice(hole.failure_class, hole.status),
         reason=clean(hole.reason),
@@ -195,6 +206,7 @@ def _section(view: View, ident: str, budget: int) -> Section:
         more_panels=len(panels) - max((len(f.panels) for f in figures), default=0) if figures else 0,
         legend=_legend(view.series),
         has_missing=any(p.missing for f in figures for p in f.panels),
+        is_compact=len(figures) > 1 and all(len(f.panels) == 1 for f in figures),
         repeats=f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "",
     )
 
@@ -211,15 +223,17 @@ def _legend(series: Axis | None) -> list[tuple[int, str, str]]:
 
 def _table_row(view: View, row: Row, columns: Sequence[Metric]) -> list[Cell]:
     cells = [_axis_cell(a, row) for a in view.axes]
+    if columns and all(row.get(m.column) is None for m in columns):
+        words = "measured, but no figure was told" if row.get("status") == "ok" else _gap_words(row)
+        return [*cells, Cell(words, is_gap=True, span=len(columns))]
     for metric in columns:
         value = row.get(metric.column)
         if value is None:
-            words = "not told" if row.get("status") == "ok" else _gap_words(row)
-            cells.append(Cell(words, is_gap=True))
+            cells.append(Cell("not told", is_gap=True))
             continue
         name = metric.column.removeprefix("metrics.")
         sd, n = row.get(f"sd.{name}"), row.get(f"n.{name}")
-        sub = f"± {figure(sd)}" if sd is not None else ""
+        sub = f"± {figure(sd, 2)}" if sd is not None else ""
         sub += f" (n {n})" if n is not None else ""
         shown = size(value) if metric.column.endswith("_bytes") else figure(value, 4)
         cells.append(Cell(shown, sub.strip(), float(value)))
@@ -257,7 +271,7 @@ def _order(rows: Sequence[Row]) -> dict[str, Json]:
         key=lambda r: (r.get("device", ""), r["order_position"], r["run_id"]),
     )
     return {
-        "how": ["interleaved, seed %s" % seed if by == "interleaved" else f"{by} order" for by, seed in sorted(seen, key=str)],
+        "how": [f"{by} order" + (f", seed {s}" if by == "interleaved" else "") for by, s in sorted(seen, key=str)],
         "rows": placed[:MAX_TABLE_ROWS],
         "more": max(0, len(placed) - MAX_TABLE_ROWS),
     }  # fmt: skip

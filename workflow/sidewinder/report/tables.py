@@ -12,10 +12,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sidewinder.model import Json, Plan, Point
+from sidewinder.model import Json, Plan
 
 from . import columns
-from .columns import COLUMNS, FIELDS, PREFIXES, TIME, Column, clean, coerce, metric_column, number, numbers
+from .columns import COLUMNS, FIELDS, PREFIXES, TIME, clean, coerce, metric_column, number, numbers
 from .readings import Reading, read_all
 
 if TYPE_CHECKING:
@@ -150,9 +150,8 @@ def _conditions(value: Json) -> Row:
             cells[f"pressure_{what}_{when}_pct"] = _some(columns.look_up(value, f"pressure.{when}.{what}"))
     cells.pop("load_during")
     cgroup = value.get("cgroup")
-    if isinstance(cgroup, Mapping):
-        if (held_us := number(cgroup.get("throttled_us"))) is not None:
-            cells["cgroup_throttled_s"] = held_us / 1e6
+    if isinstance(cgroup, Mapping) and (held_us := number(cgroup.get("throttled_us"))) is not None:
+        cells["cgroup_throttled_s"] = held_us / 1e6
     return cells
 
 
@@ -176,7 +175,7 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
     data: dict[str, Any] = {}
     for name in (*COLUMNS, *families):
         values = [r.get(name) for r in kept]
-        data[name] = pd.array(*_typed(name, values))
+        data[name] = _array(name, values)
     return pd.DataFrame(data)
 
 
@@ -185,20 +184,23 @@ def _family_order(name: str) -> tuple[int, str]:
     return next((i for i, p in enumerate(prefixes) if name.startswith(p)), len(prefixes)), name
 
 
-def _typed(name: str, values: Sequence[Json]) -> tuple[list[Json], str]:
-    column: Column | None = COLUMNS.get(name)
-    if column is not None:
-        return [coerce(v, column.type) for v in values], column.type
+def _array(name: str, values: Sequence[Json]) -> Any:
+    """The cells of a column as a nullable array of the column's type."""
+    import pandas as pd
+
+    type_ = COLUMNS[name].type if name in COLUMNS else _type_of(values)
+    return pd.array([coerce(v, type_) for v in values], dtype=type_)
+
+
+def _type_of(values: Sequence[Json]) -> columns.Type:
     known = [v for v in values if v is not None]
     if known and all(isinstance(v, bool) for v in known):
-        type_: columns.Type = "boolean"
-    elif known and all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < 2**63 for v in known):
-        type_ = "Int64"
-    elif known and all(number(v) is not None for v in known):
-        type_ = "Float64"
-    else:
-        type_ = "string"
-    return [coerce(v, type_) for v in values], type_
+        return "boolean"
+    if known and all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < 2**63 for v in known):
+        return "Int64"
+    if known and all(number(v) is not None for v in known):
+        return "Float64"
+    return "string"
 
 
 def combine(frames: Sequence[pd.DataFrame], order: Sequence[str]) -> pd.DataFrame:
@@ -214,7 +216,7 @@ def combine(frames: Sequence[pd.DataFrame], order: Sequence[str]) -> pd.DataFram
     parts = [f for f in frames if len(f)]
     for name in (*COLUMNS, *families):
         values = [v for f in parts for v in (_plain(f[name]) if name in f.columns else [None] * len(f))]
-        data[name] = pd.array(*_typed(name, values))
+        data[name] = _array(name, values)
     whole = pd.DataFrame(data)
     rank = whole["run_id"].map(place).fillna(len(place)).astype("int64")
     return whole.iloc[rank.argsort(kind="stable")].reset_index(drop=True)
@@ -282,5 +284,5 @@ def read_csv(path: str) -> pd.DataFrame:
     )
     for name in header:
         if name in COLUMNS and COLUMNS[name].type == TIME:
-            table[name] = pd.array([columns.instant(v) for v in _plain(table[name])], dtype=TIME)
+            table[name] = _array(name, _plain(table[name]))
     return table

@@ -15,8 +15,8 @@ FAILURE_WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "out of memory",
         "It does not fit on this device: that is a result, accept it or ask for less.",
     ),
-    FailureClass.MEASUREMENT.value: ("ran and failed", "The program itself said no: read its output below."),
-    FailureClass.PARSE.value: ("output not understood", "The raw output is kept: read it below."),
+    FailureClass.MEASUREMENT.value: ("ran and failed", "The program itself said no; its output says why."),
+    FailureClass.PARSE.value: ("output not understood", "The raw output is kept beside the record."),
     FailureClass.CONFIG.value: ("cannot be run as configured", "Change the config; the device was not at fault."),
     FailureClass.DEVICE.value: ("device unfit", "Repair the device, then run the command: it is asked again first."),
     FailureClass.CANCELLED.value: ("stopped by a person", "Run the command to measure it."),
@@ -35,19 +35,19 @@ FAILURE_WORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 def failure_words(failure_class: str | None, state: str | None = None) -> str:
     """The class in words; a class that this version does not know is shown as it is."""
-    key = state if state in ("missing", "broken") else failure_class
-    if state == "hole":
-        key = FailureClass.NOT_ATTEMPTED.value
-    if not key:
-        return "failed, the record does not say why"
-    return FAILURE_WORDS[key][0] if key in FAILURE_WORDS else key
+    key = _key(failure_class, state)
+    return FAILURE_WORDS[key][0] if key in FAILURE_WORDS else key or "failed, the record does not say why"
 
 
 def advice(failure_class: str | None, state: str | None = None) -> str:
-    key = state if state in ("missing", "broken") else failure_class
-    if state == "hole":
-        key = FailureClass.NOT_ATTEMPTED.value
+    key = _key(failure_class, state)
     return FAILURE_WORDS[key][1] if key in FAILURE_WORDS else ""
+
+
+def _key(failure_class: str | None, state: str | None) -> str:
+    if state == "hole":
+        return FailureClass.NOT_ATTEMPTED.value
+    return state if state in ("missing", "broken") else failure_class or ""
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

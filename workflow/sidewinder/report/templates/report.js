@@ -11,7 +11,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       table.querySelectorAll("thead th").forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const key = (row) => {
-        const cell = row.cells[column];
+        const cell = row.cells[Math.min(column, row.cells.length - 1)]; // a gap spans all metrics
         const text = cell.textContent.trim();
         const number = cell.dataset.value !== undefined ? Number(cell.dataset.value) : Number(text || NaN);
         return { gap: cell.classList.contains("gap"), number, text };
