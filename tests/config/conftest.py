@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from config.helpers_config import FakeWorkload, Folder
 
+from config.helpers_config import FakeWorkload, Folder
 from sidewinder.workloads import registry
 
 

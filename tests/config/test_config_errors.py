@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from config.helpers_config import Folder
 
+from config.helpers_config import Folder
 from sidewinder.errors import ConfigErrors
 
 GOOD = """\
@@ -406,7 +406,8 @@ def test_the_line_is_that_of_the_file_that_won(folder: Folder) -> None:
 
 
 def test_what_a_workload_objects_to_is_told_once_at_its_key(folder: Folder, fake: object) -> None:
-    text = "devices: {a: {}, b: {}}\nmatrix:\n- devices: [a, b]\n  backend: fake\n  threads: [1, 2]\n  parameters:\n    bad: 1"
+    text = "devices: {a: {}, b: {}}\nmatrix:\n- devices: [a, b]\n  backend: fake\n  threads: [1, 2]\n"
+    text += "  parameters:\n    bad: 1"
     error = folder.problem(text)
     assert (error.key, error.line) == ("matrix[0].parameters.bad", 7)
     assert "this can never work (got 1)" in str(error)

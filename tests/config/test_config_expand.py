@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from config.helpers_config import FakeWorkload, Folder, values
 
+from config.helpers_config import FakeWorkload, Folder, values
 from sidewinder import config, ids
 from sidewinder.model import Plan, Point
 
@@ -86,8 +86,8 @@ def test_a_model_has_a_path_for_all_or_for_each(folder: Folder) -> None:
 def test_a_model_gives_quantisation_digest_tags_and_shape(folder: Folder) -> None:
     digest = "AB" * 32
     plan = folder.load(
-        f"devices: {{a: {{}}}}\nmodels: {{m: {{path: p, sha256: {digest}, quantization: q4_1, tags: [x, y], batch_size: 4,"
-        " input_shape: [1, 3]}}\nmatrix: {devices: a, models: m, tags: [z], extra: {batch_size: 8}, backend: llamacpp}"
+        f"devices: {{a: {{}}}}\nmodels: {{m: {{path: p, sha256: {digest}, quantization: q4_1, tags: [x, y],"
+        " batch_size: 4, input_shape: [1, 3]}}\nmatrix: {devices: a, models: m, tags: [z], extra: {batch_size: 8}, backend: llamacpp}"
     )
     (point,) = plan.points.values()
     assert (point.model_sha256, point.quantization, point.tags) == (digest.lower(), "q4_1", ("z", "x", "y"))
