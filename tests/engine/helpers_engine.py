@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 
 from sidewinder import ids
@@ -73,8 +74,12 @@ class Told:
             self._changed.notify_all()
 
     def until(self, condition, what):
+        """Waits for callbacks, and for files too: those notify nobody, so it looks again now and then."""
+        end = time.monotonic() + WAIT_S
         with self._changed:
-            assert self._changed.wait_for(lambda: condition(self), WAIT_S), f"never: {what}; done: {self.done}"
+            while not condition(self):
+                assert time.monotonic() < end, f"never: {what}; done: {self.done}"
+                self._changed.wait(0.02)
 
     def wait(self, count):
         self.until(lambda told: len(told.done) >= count or told.crash is not None, f"{count} done")

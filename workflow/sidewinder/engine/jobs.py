@@ -24,12 +24,13 @@ class Job(Protocol):
     inline: bool  # ends in the engine: no device, no process
     raw: RawResult | None
     shard: Shard | None
+    proven_dead: bool  # its last attempt was killed and seen dead
 
     def claim(self, n: int) -> dict[str, Any] | None:
         """The journal's line for attempt ``n``; None: nothing that outlives this controller is started."""
 
     def ended(self, outcome: str) -> dict[str, Any] | None:
-        """The journal's line when nothing of this job runs any more."""
+        """The journal's line when nothing of this job is left on the device; None: the next controller asks."""
 
     @property
     def is_running(self) -> bool:

@@ -22,6 +22,7 @@ from sidewinder.core.events import (
     ExclusiveEnded,
     Journaled,
     JournalFailed,
+    KillProven,
     PointsQueued,
     TimerFired,
     TransportFailed,
@@ -338,6 +339,10 @@ class Reactor:
                 self._mark_overlap(job)
                 self._notices.started(job, attempt.n)
                 self._callbacks.on_started(job.key, attempt._replace(work_id=job.run_id))
+            case KillProven(attempt=attempt):
+                killed = self._jobs.get(attempt.work_id)
+                if killed is not None:
+                    killed.proven_dead = True
             case TransportFailed(attempt=attempt, error=error):
                 lost = self._jobs.get(attempt.work_id)
                 if lost is not None:
