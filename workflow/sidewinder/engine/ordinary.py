@@ -11,13 +11,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sidewinder.model import Failure, FailureClass
 
 from .callbacks import Key
 
-Run = Callable[[], Failure | None]
+Run = Callable[[], Any]
 
 
 class _Job(NamedTuple):
@@ -97,7 +97,8 @@ class OrdinaryJobs:
 
     def _work(self, job: _Job) -> None:
         try:
-            failure = job.run()
+            said = job.run()
+            failure = said if isinstance(said, Failure) else None
         except Exception as error:  # noqa: BLE001 -- foreign code: whatever it raises is this job's failure
             failure = Failure(FailureClass.MEASUREMENT, f"{type(error).__name__}: {error}")
         try:
@@ -109,7 +110,7 @@ class OrdinaryJobs:
         if self._running.pop(job.key, None) is None:
             return
         self._free += job.cores
-        self._done(job.key, "failed" if failure else "ok", failure)
+        self._done(job.key, _outcome(failure), failure)
         if self._in_turn:
             # no new job joins a turn that has begun: measurements wait for it (docs/design.md §2, promise 5)
             self._maybe_end_turn()
@@ -121,3 +122,9 @@ class OrdinaryJobs:
             turn, self._turn, self._in_turn = self._turn, None, False
             self._turn_ended(turn)
             self._next()
+
+
+def _outcome(failure: Failure | None) -> str:
+    if failure is None:
+        return "ok"
+    return "cancelled" if failure.failure_class is FailureClass.CANCELLED else "failed"
