@@ -20,6 +20,7 @@ from sidewinder.core.lifecycle import (
     QUEUED,
     Asking,
     BackingOff,
+    Claiming,
     Evicting,
     Kicked,
     Killing,
@@ -94,7 +95,7 @@ def on_status(c: Campaign, item: Item, event: ev.StatusAnswered, out: list[Instr
             service.cancel(c, item, out)
         elif event.max_attempt > item.n:
             item.n, item.inherited = event.max_attempt + 1, False
-            c.claim(item, state.slot, ev.StatusAnswered, out)
+            c.claim(item, state.slot, out)
         else:
             start(item, state.attempt, state.slot, out)
     else:
@@ -122,7 +123,7 @@ def on_stale(c: Campaign, item: Item, event: ev.AttemptStale, out: list[Instruct
     if c.stop is not None:
         service.cancel(c, item, out)
     elif item.stales == 1:
-        c.claim(item, state.slot, ev.AttemptStale, out)
+        c.claim(item, state.slot, out)
     else:
         # a device that calls every number stale would keep us counting for ever
         lost_contact(c, item, f"the device calls attempt {event.attempt.n} stale again", True, out)
@@ -154,7 +155,7 @@ def on_busy(c: Campaign, item: Item, event: ev.AttemptBusy, out: list[Instructio
             out.append(do.Kill(holder, item.lane.id))
             return
         if type(other.state) in (Queued, BackingOff) and other.doubtful:
-            hand_over(c, item, other, state.slot, out)
+            hand_over(c, item, other, holder, state.slot, out)
             return
         if change_places(item, other):
             start(item, state.attempt, item.state.slot, out)  # type: ignore[union-attr,arg-type]
@@ -167,14 +168,15 @@ def parse_attempt(text: str) -> AttemptId | None:
     return AttemptId(work_id, int(n)) if work_id and n.isascii() and n.isdigit() else None
 
 
-def hand_over(c: Campaign, item: Item, other: Item, slot: int, out: list[Instruction]) -> None:
+def hand_over(c: Campaign, item: Item, other: Item, holder: AttemptId, slot: int, out: list[Instruction]) -> None:
     """The link broke while ``other`` ran and is back: ``other`` still runs, so its back-off is over, at once."""
     lane = item.lane
     if is_trial(item):
         lane.breaker.try_another()
     if isinstance(other.state, Queued):
         lane.points.remove(other)
-    c.claim(other, slot, Kicked, out)
+    c.move(other, Kicked, Claiming(holder, slot))
+    c.claim(other, slot, out)
     item.state = QUEUED
     item.attempt = None
     lane.points.push(item)
@@ -222,6 +224,7 @@ def on_timer(c: Campaign, item: Item, event: ev.TimerFired, out: list[Instructio
     else:
         item.state = QUEUED
         service.enqueue(c, item, out)
+        c.wake(item.lane)
 
 
 # -- the way back -----------------------------------------------------------------------------------------------------
@@ -312,7 +315,7 @@ def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Inst
     if c.stop is not None:
         service.cancel(c, item, out)
     else:
-        c.claim(item, state.slot, ev.KillProven, out)
+        c.claim(item, state.slot, out)
 
 
 def on_kill_unproven(c: Campaign, item: Item, event: ev.KillUnproven, out: list[Instruction]) -> None:
@@ -460,7 +463,7 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
         if item.inherited and ran and c.stop is None:
             item.inherited = False
             note(item, "retry", out, failure_class=failure.failure_class.value, attempt=item.n, error=failure.message)
-            c.claim(item, item.state.slot, ev.ResultArrived, out)  # type: ignore[union-attr, arg-type]
+            c.claim(item, item.state.slot, out)  # type: ignore[union-attr, arg-type]
         elif rule.point is PointEffect.RETRY:
             lost_contact(c, item, failure.message, True, out)
         else:
@@ -501,6 +504,3 @@ HANDLERS: Final[dict[type[Any], Handler]] = {
     ev.ExclusiveEnded: on_exclusive_ended,
     ev.TimerFired: on_timer,
 }
-
-ABOUT_A_WORK: Final = frozenset({ev.Published, ev.PublishFailed, ev.ExclusiveEnded})
-ABOUT_AN_ATTEMPT: Final = (frozenset(HANDLERS) | {ev.Acked}) - ABOUT_A_WORK - {ev.TimerFired}

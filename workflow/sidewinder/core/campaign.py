@@ -7,6 +7,7 @@ device or the whole run).
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 from sidewinder.core import attempts, service
@@ -21,7 +22,6 @@ from sidewinder.core.lifecycle import (
     TRANSITIONS,
     Claiming,
     Done,
-    Kicked,
     Occupying,
     Starting,
     State,
@@ -40,6 +40,12 @@ _STEPS = {
 }
 
 
+#: Moves that are remembered: hundreds of points' worth, so that the story of a point on a slow device is whole.
+LOG_LENGTH = 10_000
+STORY_LENGTH = 24
+
+_ABOUT_A_WORK = frozenset({ev.Published, ev.PublishFailed, ev.ExclusiveEnded})
+_ABOUT_AN_ATTEMPT = frozenset(attempts.HANDLERS) - _ABOUT_A_WORK - {ev.TimerFired}
 _ABOUT_A_KILL = frozenset({ev.KillProven, ev.KillUnproven, ev.TransportFailed})
 
 
@@ -62,6 +68,8 @@ class Campaign:
         self.stop: service.Stop | None = None
         self.dropped_events = 0
         self._timer_serial = 0
+        #: the last moves of all items: what an unexpected event is explained with
+        self._log: deque[tuple[float, Item, type[Any]]] = deque(maxlen=LOG_LENGTH)
         self._freed: list[Group] = []  # groups in which something may start once this event is dealt with
 
     # -- the door -----------------------------------------------------------------------------------------------------
@@ -71,39 +79,38 @@ class Campaign:
         self.now_s = now_s
         out: list[Instruction] = []
         kind = type(event)
-        if kind in attempts.ABOUT_AN_ATTEMPT:
+        item: Item | None
+        if kind in _ABOUT_AN_ATTEMPT:
             attempt: AttemptId = event.attempt  # type: ignore[union-attr]
-            item = self.items.get(attempt[0])
-            if item is None or item.attempt != attempt:
+            item = self.items.get(attempt.work_id)
+            if item is None or (item.attempt is not attempt and item.attempt != attempt):
                 item = self.evictions.get(attempt) if kind in _ABOUT_A_KILL else None
                 if item is None:
                     self._drop(attempt, kind, out)
                     return out
             self._step(item, kind, event, out)
-        elif kind in attempts.ABOUT_A_WORK:
+        elif kind in _ABOUT_A_WORK:
             work_id: str = event.work_id  # type: ignore[union-attr]
             item = self.items.get(work_id)
             if item is None:
                 raise InternalError(f"{kind.__name__} about {work_id!r}, which is not open here")
             self._step(item, kind, event, out)
-        elif kind is ev.TimerFired:
-            self._timer_fired(event, out)  # type: ignore[arg-type]
-        else:
+        elif kind is not ev.Acked:  # the device's last word: nothing follows from it
             service.HANDLERS[kind](self, event, out)
-        while self._freed:
-            self._give_turns(self._freed.pop(), out)
+        freed = self._freed
+        while freed:
+            self._give_turns(freed.pop(), out)
         return out
 
     def _step(self, item: Item, kind: type[Any], event: Any, out: list[Instruction]) -> None:
         """One move of one item, held against the table."""
-        step = _STEPS.get((type(item.state), kind))
-        if step is None:
-            raise self.unexpected(item, f"{event!r} in state {type(item.state).__name__}")
-        handler, allowed = step
-        item.tell(self.now_s, kind)
         before = item.state
-        handler(self, item, event, out)
-        if type(item.state) not in allowed:
+        step = _STEPS.get((type(before), kind))
+        if step is None:
+            raise self.unexpected(item, f"{event!r} in state {type(before).__name__}")
+        self._log.append((self.now_s, item, kind))
+        step[0](self, item, event, out)
+        if type(item.state) not in step[1]:
             raise self.unexpected(item, f"{type(before).__name__} + {kind.__name__} -> {item.state!r}")
 
     def _drop(self, attempt: AttemptId, kind: type[Any], out: list[Instruction]) -> None:
@@ -112,13 +119,12 @@ class Campaign:
         done = self.done.get(attempt.work_id)
         if item is None and done is None and kind not in _ABOUT_A_KILL:
             raise InternalError(f"{kind.__name__} about {attempt}, which was never queued here")
-        if kind is ev.Acked and done is not None:
-            return  # the expected last word
         self.dropped_events += 1
         device = item.lane.id if item is not None else done.device if done is not None else ""
         out.append(do.Note("stale_event", device, attempt.work_id, {"event": kind.__name__, "attempt": attempt.n}))
 
-    def _timer_fired(self, event: ev.TimerFired, out: list[Instruction]) -> None:
+    def fire(self, event: ev.TimerFired, out: list[Instruction]) -> None:
+        """A timer rang: for an item, for a device, or for what has happened otherwise by now."""
         timer = self.timers.get(event.timer)
         if timer is None:
             return
@@ -142,49 +148,51 @@ class Campaign:
         self._freed.append(lane.group)
 
     def _give_turns(self, group: Group, out: list[Instruction]) -> None:
-        while (lane := group.next_lane()) is not None:
+        while group.held < group.limit:
+            lane = group.next_lane()
+            if lane is None:
+                return
             if lane.due:
                 item = lane.due.popleft()
-                assert isinstance(item.state, Waiting)
-                _, slot, _, _ = item.state
-                self.move(item, Turn, Starting(item.state.attempt, slot))
-                out.append(do.StartAttempt(item.state.attempt, lane.id, slot))
+                state = item.state
+                assert isinstance(state, Waiting)
+                self.move(item, Turn, Starting(state.attempt, state.slot))
+                out.append(do.StartAttempt(state.attempt, lane.id, state.slot))
                 continue
             item = lane.next_queue().pop()
-            slot = lane.slots.take()
+            slot = lane.slots.free.pop()
             if item.exclusive:
                 self.move(item, Turn, Occupying(slot))
                 out.append(do.RunExclusive(item.work_id, lane.id))
             else:
-                self.claim(item, slot, Turn, out)
+                self._log.append((self.now_s, item, Turn))
+                self.claim(item, slot, out)
 
-    def claim(self, item: Item, slot: int, why: type[Any], out: list[Instruction]) -> None:
+    def claim(self, item: Item, slot: int, out: list[Instruction]) -> None:
         """Put this attempt on disk before anything of it happens. ``slot`` and a turn are the item's by now."""
         lane = item.lane
-        if lane.breaker.state is not HEALTHY and isinstance(lane.breaker.state, HalfOpen):
-            lane.breaker.try_with(item.work_id)
+        breaker = lane.breaker
+        if breaker.state is not HEALTHY and isinstance(breaker.state, HalfOpen):
+            breaker.try_with(item.work_id)
             lane.update_gate()
         item.attempt = attempt = AttemptId(item.work_id, item.n)
-        if why is Turn or why is Kicked:
-            self.move(item, why, Claiming(attempt, slot))
-        else:
-            item.state = Claiming(attempt, slot)
+        item.state = Claiming(attempt, slot)
         out.append(do.Journal(attempt, lane.id))
 
     def move(self, item: Item, why: type[Any], state: State) -> None:
         """A move that no event about the item itself caused, held against the table."""
         if type(state) not in TRANSITIONS.get((type(item.state), why), ()):
             raise self.unexpected(item, f"{type(item.state).__name__} + {why.__name__} -> {state!r}")
-        item.tell(self.now_s, why)
+        self._log.append((self.now_s, item, why))
         item.state = state
 
     def let_go(self, item: Item) -> None:
         """Give back whatever slot and turn the item's state holds. The caller sets the next state."""
-        lane = item.lane
-        slot: int | None = getattr(item.state, "slot", None)
+        lane, state = item.lane, item.state
+        slot: int | None = getattr(state, "slot", None)
         if slot is not None:
-            lane.slots.give_back(slot)
-            if type(item.state) is not Waiting:
+            lane.slots.free.append(slot)
+            if type(state) is not Waiting:
                 lane.group.held -= 1
             self._freed.append(lane.group)
         item.attempt = None
@@ -214,8 +222,18 @@ class Campaign:
 
     def unexpected(self, item: Item, what: str) -> InternalError:
         return InternalError(
-            f"{item.work_id} on {item.lane.id}: {what} cannot be; records on disk are safe. Its story: {item.told()}"
+            f"{item.work_id} on {item.lane.id}: {what} cannot be; records on disk are safe. "
+            f"Its story: {self.story(item)}"
         )
+
+    def story(self, item: Item) -> str:
+        """The item's last moves, oldest first."""
+        moves = [f"{at_s:.3f} s {what.__name__}" for at_s, who, what in self._log if who is item]
+        return "; ".join(moves[-STORY_LENGTH:]) or "nothing yet"
+
+    def last_move(self, item: Item) -> type[Any] | None:
+        """What last moved the item: an event, or ``Turn``, ``Kicked``, ``Drained``."""
+        return next((what for _, who, what in reversed(self._log) if who is item), None)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

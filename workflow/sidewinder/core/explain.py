@@ -40,7 +40,7 @@ def explain(c: Campaign, work_id: str, now_s: float) -> list[str]:
     if item.repeats or item.preemptions:
         budget = c.policy.retry.max_attempts
         lines.append(f"transport has cost {item.repeats} of {budget} attempts; preempted {item.preemptions} time(s)")
-    lines.append(f"its story: {item.told()}")
+    lines.append(f"its story: {c.story(item)}")
     return lines
 
 

@@ -1,8 +1,8 @@
-"""An item: one open piece of work, with its state, its budgets and the last steps of its story."""
+"""An item: one open piece of work, with its state and its budgets."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sidewinder.core.lifecycle import QUEUED, State
 from sidewinder.model import AttemptId, Failure
@@ -10,8 +10,6 @@ from sidewinder.model import AttemptId, Failure
 if TYPE_CHECKING:
     from sidewinder.core.events import Work
     from sidewinder.core.lane import Lane
-
-STORY_LENGTH = 24
 
 
 class Item:
@@ -30,7 +28,6 @@ class Item:
         "repeats",
         "stales",
         "state",
-        "story",
         "suspect",
         "swaps",
         "ticket",
@@ -62,18 +59,3 @@ class Item:
         self.stales = 0
         self.swaps = 0
         self.verdict: Failure | None = None  # what the evidence says, before the workload has parsed
-        self.story: list[tuple[float, type[Any]]] | None = None
-
-    def tell(self, now_s: float, what: type[Any]) -> None:
-        """Add one step to the story; only the last ones are kept."""
-        story = self.story
-        if story is None:
-            self.story = [(now_s, what)]
-            return
-        story.append((now_s, what))
-        if len(story) > 2 * STORY_LENGTH:
-            del story[:STORY_LENGTH]
-
-    def told(self) -> str:
-        steps = (self.story or [])[-STORY_LENGTH:]
-        return "; ".join(f"{at_s:.3f} s {what.__name__}" for at_s, what in steps) or "no event yet"

@@ -78,8 +78,8 @@ def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
         return
     else:
         lane.points.push(item)
-        probe_if_due(c, lane, out)
-    c.wake(lane)
+        if lane.gate is not None:
+            probe_if_due(c, lane, out)
 
 
 # -- health of a device -----------------------------------------------------------------------------------------------
@@ -139,6 +139,10 @@ def completed(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
     lane.rest_timer = None
     lane.update_gate()
     c.wake(lane)
+
+
+def on_timer_fired(c: Campaign, event: ev.TimerFired, out: list[Instruction]) -> None:
+    c.fire(event, out)
 
 
 def lane_timer(c: Campaign, lane: Lane, timer: str, out: list[Instruction]) -> None:
@@ -246,8 +250,7 @@ def stop(c: Campaign, reason: str, kill: bool, out: list[Instruction]) -> None:
             cancel(c, item, out)
         elif kill and isinstance(state, Running):
             # Attach still owes its answer, so two are to come.
-            item.tell(c.now_s, ev.CancelRequested)
-            item.state = Killing(state.attempt, state.slot, True, 2)
+            c.move(item, ev.CancelRequested, Killing(state.attempt, state.slot, True, 2))
             out.append(do.Kill(state.attempt, item.lane.id))
         elif kill and isinstance(state, Killing):
             item.state = state._replace(cancel=True)
@@ -264,6 +267,7 @@ HANDLERS: Final[dict[type[Any], Handler]] = {
     ev.DeviceAdded: on_device_added,
     ev.PointsQueued: on_points_queued,
     ev.ProbeAnswered: on_probe_answered,
+    ev.TimerFired: on_timer_fired,
     ev.CancelRequested: on_cancel,
     ev.DeviceQuarantined: on_quarantined,
 }

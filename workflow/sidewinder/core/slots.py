@@ -14,9 +14,3 @@ class Slots:
 
     def __len__(self) -> int:
         return self._capacity
-
-    def take(self) -> int:
-        return self.free.pop()
-
-    def give_back(self, slot: int) -> None:
-        self.free.append(slot)

@@ -35,16 +35,12 @@ class Group:
 
     def next_lane(self) -> Lane | None:
         """Give the next turn: the first member in the rotation that can use it, which moves to the back."""
-        if self.held >= self.limit:
-            return None
         members = self._members
         for index, lane in enumerate(members):
             if lane.is_ready():
-                if index + 1 < len(members):
+                if len(members) > 1:
                     del members[index]
                     members.append(lane)
-                elif index:
-                    pass  # already at the back
                 self.held += 1
                 return lane
         return None

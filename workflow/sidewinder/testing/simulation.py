@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidewinder.core import attempts
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.campaign import Campaign
@@ -151,7 +152,9 @@ class _Invocation:
         self.queue: list[tuple[float, int, Event | Instruction]] = []
         self.serial = itertools.count()
         self.reported: dict[str, str] = {}
-        self.started_here: set[AttemptId] = set()
+        self.started_here: list[Run] = []
+        self.trial_failures: Counter[str] = Counter()
+        self.probed_s: dict[str, float] = {}
         self.results_here: set[str] = set()
         self.repeat_notes: Counter[str] = Counter()
         self.waited: defaultdict[str, int] = defaultdict(int)  # turns of others that a ready member has seen go by
@@ -233,6 +236,10 @@ class _Invocation:
                 self.disk.failed_in[event.work_id] = self.sim.invocation
             if attempt is not None:
                 self.disk.in_flight[event.work_id] = False
+        elif isinstance(event, ev.TransportFailed):
+            item = self.campaign.items.get(event.attempt.work_id)
+            if item is not None and attempts.is_trial(item):
+                self.trial_failures[item.work_id] += 1
         elif isinstance(event, ev.ResultArrived):
             failure_class = classify(event.evidence)
             if failure_class not in _REPEATABLE:
@@ -306,6 +313,7 @@ class _Invocation:
                 assert self.disk.outcome.get(attempt.work_id) in ("ok", "failed"), f"{attempt} acked without a record"
                 self._later(0.001, sim.fakes[device].answer(instruction, now_s))  # type: ignore[arg-type]
             case do.Probe(device):
+                self._check_probe(device, now_s)
                 self._later(rng.uniform(0.01, 5.0), sim.fakes[device].answer(instruction, now_s))  # type: ignore[arg-type]
             case do.StartAttempt() | do.AskStatus() | do.Attach() | do.Kill():
                 self._ask_device(instruction, now_s)
@@ -367,8 +375,12 @@ class _Invocation:
                 )
         repeats = self.sim.starts_by_invocation[key] - 1
         assert repeats <= self.repeat_notes[work_id], f"promise 3: repeat of {work_id} without a line in the ledger"
-        bound = self.sim.policy.retry.max_attempts + MAX_PREEMPTIONS + self.campaign.lanes[fake.id].breaker.failures
-        assert repeats <= bound, f"promise 3: {work_id} was repeated {repeats} times"
+        preempted = sum(classify(r.evidence) is FailureClass.PREEMPTED for r in earlier if r in self.started_here)
+        assert preempted <= MAX_PREEMPTIONS, f"promise 3: {work_id} was preempted {preempted} times and goes on"
+        costly = sum(r in self.started_here for r in earlier) - preempted - self.trial_failures[work_id]
+        allowed = self.sim.policy.retry.max_attempts - 1
+        assert costly <= allowed, f"promise 3: {work_id} was tried {costly + 1} times, {allowed + 1} are allowed"
+        self.started_here.append(run)
 
     def _check_turns(self, instructions: list[Instruction]) -> None:
         """A live member waits at most (members - 1) turns of others (promise 5)."""
@@ -377,7 +389,7 @@ class _Invocation:
                 continue
             attempt = getattr(instruction, "attempt", None)
             item = self.campaign.items[attempt.work_id if attempt else instruction.work_id]  # type: ignore[union-attr]
-            if item.story is None or item.story[-1][1] is not Turn:
+            if self.campaign.last_move(item) is not Turn:
                 continue
             members = item.lane.group.members
             self.waited[item.lane.id] = 0
@@ -389,6 +401,13 @@ class _Invocation:
         for lane in self.campaign.lanes.values():
             if not lane.is_ready():
                 self.waited[lane.id] = 0
+
+    def _check_probe(self, device: str, now_s: float) -> None:
+        """One probe per cooldown (promise 6)."""
+        since_s = now_s - self.probed_s.get(device, -1e9)
+        cooldown_s = self.campaign.lanes[device].device.recovery_after_s
+        assert since_s >= cooldown_s, f"promise 6: {device} was probed again after {since_s:.1f} s of {cooldown_s} s"
+        self.probed_s[device] = now_s
 
     def _check_end(self, todo: list[Work]) -> None:
         """Promise 1: every planned point ended as exactly one of result, failed result, hole, or not started."""

@@ -40,7 +40,7 @@ class World:
         self.policy = policy or Policy()
         self.campaign = Campaign(self.policy, random.Random(seed))
         self.pending: list[Instruction] = []  # not yet expected
-        self.notes: list[do.Note] = []  # notes are expected only where a story asks for them
+        self.notes: list[do.Note] = []  # expected only where a story asks for them
         self.devices: dict[str, str] = {}
         self._timers: list[tuple[float, str]] = []
         for device in devices:

@@ -1,0 +1,135 @@
+"""The pure core against mlsys' scheduler, with a device that does nothing, in one process.
+
+Prints one line a figure: ``name value unit goal ok|short``; exits 1 if one is short. Both sides get the same points on
+8 devices, without groups and in one resource group, and do all that their own scheduler does for a point: ours makes
+every event and instruction of its life (claim, start, attach, parse, publish, ack, report), theirs queues, takes,
+attempts, finishes and saves with a runner whose every method is empty. The two take turns within one run, because the
+machine's mood changes faster than either of them; the ratio of the best of each is what counts.
+
+    python tests/bench/bench_core.py [POINTS] [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from mlsyslab.backends.base import RunSpec
+from mlsyslab.scheduler import ConcurrentSweep, DevicePolicy
+
+from sidewinder.core import events as ev
+from sidewinder.core import instructions as do
+from sidewinder.core.campaign import Campaign
+from sidewinder.model import Device, Evidence, Policy
+
+DEVICES = 8
+OK = Evidence("done", 0)
+
+
+def ours(points: int, group: str | None) -> tuple[float, float]:
+    """(wall, CPU) seconds from the hand-over of all points to the last report."""
+    campaign = Campaign(Policy(), random.Random(1))
+    handle = campaign.handle
+    for d in range(DEVICES):
+        handle(ev.DeviceAdded(Device(f"d{d}", "local", resource_group=group, group_max_concurrency=1)), 0.0)
+    works = tuple(ev.Work(f"w{i}", f"d{i % DEVICES}", position=i // DEVICES) for i in range(points))
+    answers: dict[type, Any] = {
+        do.Journal: lambda i: ev.Journaled(i.attempt),
+        do.StartAttempt: lambda i: ev.AttemptStarted(i.attempt),
+        do.Attach: lambda i: ev.ResultArrived(i.attempt, OK),
+        do.Parse: lambda i: ev.Parsed(i.attempt, None),
+        do.Publish: lambda i: ev.Published(i.work_id),
+        do.Ack: lambda i: ev.Acked(i.attempt),
+    }
+    done = 0
+    wall, cpu = time.perf_counter(), time.process_time()
+    todo = handle(ev.PointsQueued(works), 0.0)
+    while todo:
+        following = []
+        for instruction in todo:
+            answer = answers.get(type(instruction))
+            if answer is not None:
+                following += handle(answer(instruction), 0.0)
+            elif type(instruction) is do.ReportDone:
+                done += 1
+        todo = following
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    assert done == points, f"{done} of {points} points were reported"
+    return wall, cpu
+
+
+class EmptyRunner:
+    """The part of mlsys' Runner that its scheduler calls, doing nothing."""
+
+    resume = False
+
+    def __init__(self, output_dir: str) -> None:
+        self.output_dir = output_dir
+        self.config = SimpleNamespace(devices={}, models={}, specs=[])
+        self.saved = 0
+
+    def on_event(self, kind: str, payload: dict[str, Any]) -> None: ...
+
+    def _write_manifest(self, specs: list[RunSpec]) -> None: ...
+
+    def already_done(self, spec: RunSpec) -> bool:
+        return False
+
+    def attempt(self, spec: RunSpec) -> Any:
+        record = SimpleNamespace(warnings=[], ok=True, error=None, device=SimpleNamespace(device_id=spec.device_id))
+        return SimpleNamespace(failure_kind=None, record=record)
+
+    def _save(self, spec: RunSpec, record: Any) -> None:
+        self.saved += 1  # only an order of magnitude: eight threads count
+
+
+def theirs(points: int, group: str | None) -> tuple[float, float]:
+    policies = {
+        f"d{d}": DevicePolicy(f"d{d}", resource_group=group, group_max_concurrency=1) for d in range(DEVICES)
+    }
+    specs = [
+        RunSpec(experiment="bench", device_id=f"d{i % DEVICES}", backend="noop", model="m", mode="throughput")
+        for i in range(points)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        sweep = ConcurrentSweep(EmptyRunner(folder), policies, rng_seed=1)
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = sweep.run(specs, check_clocks=False)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    assert len(result.records) == points, f"{len(result.records)} of {points} points were recorded"
+    return wall, cpu
+
+
+def compare(name: str, group: str | None, points: int, rounds: int, goal: float, stretch: float) -> bool:
+    runs = {"ours": [], "theirs": []}  # type: dict[str, list[tuple[float, float]]]
+    for _ in range(rounds):
+        runs["ours"].append(ours(points, group))
+        runs["theirs"].append(theirs(points, group))
+    rate = {side: points / min(wall for wall, _ in of) for side, of in runs.items()}
+    cpu_rate = {side: points / min(cpu for _, cpu in of) for side, of in runs.items()}
+    ratio = rate["ours"] / rate["theirs"]
+    line(f"core_{name}_points_per_s", rate["ours"], "1/s", f">={goal * rate['theirs']:.0f}", ratio >= goal)
+    line(f"core_{name}_vs_mlsys", ratio, "ratio", f">={goal:g}", ratio >= goal)
+    line(f"core_{name}_vs_mlsys_stretch", ratio, "ratio", f">={stretch:g}", ratio >= stretch)
+    print(f"# {name}: mlsys {rate['theirs']:.0f}/s; by CPU time ours {cpu_rate['ours']:.0f}/s, mlsys {cpu_rate['theirs']:.0f}/s")
+    return ratio >= goal
+
+
+def line(name: str, value: float, unit: str, goal: str, met: bool) -> None:
+    print(f"{name} {value:.2f} {unit} {goal} {'ok' if met else 'short'}", flush=True)
+
+
+def main() -> int:
+    points = int(sys.argv[1]) if len(sys.argv) > 1 else 16_000
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    met = compare("8_devices", None, points, rounds, 1.0, 2.0)
+    met &= compare("one_group", "board", points // 4, rounds, 5.0, 5.0)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,329 @@
+"""Mutants: the core with one promise broken on purpose. The simulation must catch every one, or it proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sidewinder.core import attempts, campaign, policy, service, turns
+from sidewinder.core import events as ev
+from sidewinder.core import instructions as do
+from sidewinder.core.breaker import Open
+from sidewinder.core.campaign import Campaign
+from sidewinder.core.lifecycle import Parsing, Publishing, Running
+from sidewinder.model import Evidence, FailureClass
+from sidewinder.testing import Simulation, Violation
+
+SEEDS = range(1_000_000, 1_000_800)
+
+Patch = pytest.MonkeyPatch
+
+
+def handler(patch: Patch, event: type, new: Callable[..., None]) -> None:
+    """Put another handler into the table of steps."""
+    for (state, kind), (_, allowed) in list(campaign._STEPS.items()):
+        if kind is event:
+            patch.setitem(campaign._STEPS, (state, kind), (new, allowed))
+
+
+def results_are_retried(patch: Patch) -> None:
+    """Promise 2: a run that said no is tried again."""
+    real = policy.classify
+
+    def classify(evidence: Evidence) -> FailureClass | None:
+        found = real(evidence)
+        return FailureClass.TRANSPORT if found is FailureClass.MEASUREMENT else found
+
+    patch.setattr(attempts, "classify", classify)
+
+
+def memory_is_retried(patch: Patch) -> None:
+    """Promise 2: a pinned point that ran out of memory is tried again."""
+    patch.setitem(policy.TABLE, FailureClass.MEMORY, policy.TABLE[FailureClass.TRANSPORT])  # type: ignore[arg-type]
+
+
+def retries_never_end(patch: Patch) -> None:
+    """Promise 3: nobody counts attempts."""
+    real = attempts.lost_contact
+
+    def lost_contact(c: Campaign, item: Any, error: str, costs: bool, out: list[Any]) -> None:
+        real(c, item, error, False, out)
+
+    patch.setattr(attempts, "lost_contact", lost_contact)
+
+    def charge(c: Campaign, item: Any, why: str, out: list[Any]) -> bool:
+        attempts.note(item, "retry", out)
+        return True
+
+    patch.setattr(attempts, "charge", charge)
+
+
+def repeats_are_not_written_down(patch: Patch) -> None:
+    """Promise 3: a retry without a line in the ledger."""
+    real = attempts.note
+    patch.setattr(attempts, "note", lambda i, kind, out, **f: None if kind == "retry" else real(i, kind, out, **f))
+
+
+def work_moves(patch: Patch) -> None:
+    """Promise 4: a point goes to another device."""
+    real = service.enqueue
+
+    def enqueue(c: Campaign, item: Any, out: list[Any]) -> None:
+        if item.failures_in_row:
+            item.lane = next(iter(c.lanes.values()))
+        real(c, item, out)
+
+    patch.setattr(service, "enqueue", enqueue)
+
+
+def groups_are_ignored(patch: Patch) -> None:
+    """Promise 5: a group gives one turn too many."""
+    real = turns.Group.join
+
+    def join(self: Any, lane: Any) -> None:
+        real(self, lane)
+        self.limit += self.name is not None
+
+    patch.setattr(turns.Group, "join", join)
+    patch.setattr(Simulation, "run", with_true_limits(Simulation.run))
+
+
+def with_true_limits(run: Callable[[Simulation], Simulation]) -> Callable[[Simulation], Simulation]:
+    """The limit as the devices declare it, counted without the core's help."""
+    from sidewinder.core import invariants
+
+    real = invariants.check
+
+    def check(c: Campaign) -> None:
+        real(c)
+        for group in {lane.group for lane in c.lanes.values() if lane.group.name}:
+            declared = [m.device.group_max_concurrency for m in group.members if m.device.group_max_concurrency]
+            assert group.held <= min(declared, default=1), "promise 5"
+
+    def patched(self: Simulation) -> Simulation:
+        invariants.check = check
+        try:
+            return run(self)
+        finally:
+            invariants.check = real
+
+    return patched
+
+
+def nobody_goes_to_the_back(patch: Patch) -> None:
+    """Promise 5: the member that had a turn keeps the front of the rotation."""
+
+    def next_lane(self: Any) -> Any:
+        for lane in self._members:
+            if lane.is_ready():
+                self.held += 1
+                return lane
+        return None
+
+    patch.setattr(turns.Group, "next_lane", next_lane)
+
+
+def back_off_keeps_the_turn(patch: Patch) -> None:
+    """Promise 5: a member that backs off holds its group."""
+    real = Campaign.let_go
+
+    def let_go(self: Campaign, item: Any) -> None:
+        held = item.lane.group.held
+        real(self, item)
+        if isinstance(item.state, Running):
+            item.lane.group.held = held
+
+    patch.setattr(Campaign, "let_go", let_go)
+
+
+def unproven_is_taken_for_dead(patch: Patch) -> None:
+    """Promise 9: the next attempt starts although the last one may live."""
+
+    def on_kill_unproven(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        attempts.on_kill_proven(c, item, ev.KillProven(event.attempt), out)
+
+    handler(patch, ev.KillUnproven, on_kill_unproven)
+    for (state, kind), (new, _) in list(campaign._STEPS.items()):
+        if kind is ev.KillUnproven:
+            allowed = campaign._STEPS[(state, ev.KillProven)][1]
+            patch.setitem(campaign._STEPS, (state, kind), (new, allowed))
+
+
+def nobody_asks(patch: Patch) -> None:
+    """Promises 2, 8 and 9: after a broken link the next attempt simply starts."""
+    real = attempts.on_journaled
+
+    def on_journaled(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        if item.doubtful and item.failures_in_row:
+            item.doubtful = False
+            item.n += 1
+            c.claim(item, item.state.slot, out)
+            return
+        real(c, item, event, out)
+
+    handler(patch, ev.Journaled, on_journaled)
+    for key in [(s, k) for s, k in campaign._STEPS if k is ev.Journaled]:
+        new, allowed = campaign._STEPS[key]
+        patch.setitem(campaign._STEPS, key, (new, allowed | {key[0]}))
+
+
+def lost_needs_no_proof(patch: Patch) -> None:
+    """Promise 9: an attempt whose runner died is followed by the next one without a kill."""
+    real = attempts.on_status
+
+    def on_status(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        if event.state == "lost" and c.stop is None:
+            item.doubtful = False
+            item.n += 1
+            c.claim(item, item.state.slot, out)
+            return
+        real(c, item, event, out)
+
+    handler(patch, ev.StatusAnswered, on_status)
+
+
+def started_before_journaled(patch: Patch) -> None:
+    """Promise 7: the start leaves with the claim, not after it."""
+    real = Campaign.claim
+
+    def claim(self: Campaign, item: Any, slot: int, out: list[Any]) -> None:
+        real(self, item, slot, out)
+        if not item.doubtful:
+            out.append(do.StartAttempt(item.attempt, item.lane.id, slot))
+
+    patch.setattr(Campaign, "claim", claim)
+
+
+def forgotten_before_recorded(patch: Patch) -> None:
+    """Promise 7: the device may forget its result before the record is on disk."""
+    real = attempts.on_parsed
+
+    def on_parsed(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        real(c, item, event, out)
+        assert isinstance(item.state, Publishing)
+        out.append(do.Ack(event.attempt, item.lane.id))
+
+    handler(patch, ev.Parsed, on_parsed)
+
+
+def holes_are_not_reported(patch: Patch) -> None:
+    """Promise 1: what a dead device leaves behind is dropped."""
+    real = service.take_out
+
+    def take_out(c: Campaign, lane: Any, out_of_service: Any, out: list[Any]) -> None:
+        for item in lane.points.drain():
+            del c.items[item.work_id]
+        real(c, lane, out_of_service, out)
+
+    patch.setattr(service, "take_out", take_out)
+
+
+def a_full_disk_is_a_result(patch: Patch) -> None:
+    """Promise 1: the record could not be written and the point is reported done."""
+
+    def on_publish_failed(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        c.finish(item, "ok", None, out)
+
+    handler(patch, ev.PublishFailed, on_publish_failed)
+
+
+def late_events_count(patch: Patch) -> None:
+    """B30: an answer of an attempt that is over is taken for one of the current attempt."""
+
+    def drop(self: Campaign, attempt: Any, kind: Any, out: list[Any]) -> None:
+        item = self.items.get(attempt.work_id)
+        if item is not None and kind is ev.TransportFailed and isinstance(item.state, Running | Parsing):
+            self.finish(item, "failed", None, out)
+
+    patch.setattr(Campaign, "_drop", drop)
+
+
+def numbers_start_again(patch: Patch) -> None:
+    """Promise 7: after a restart the attempts of a point are counted from one."""
+    real = service.on_points_queued
+
+    def on_points_queued(c: Campaign, event: Any, out: list[Any]) -> None:
+        works = tuple(w._replace(last_attempt=0, in_flight=False) for w in event.works)
+        real(c, ev.PointsQueued(works), out)
+
+    patch.setitem(service.HANDLERS, ev.PointsQueued, on_points_queued)
+
+
+def early_timers_count(patch: Patch) -> None:
+    """Promise 10: a clock that jumps ends a wait."""
+    real = Campaign.fire
+
+    def fire(self: Campaign, event: Any, out: list[Any]) -> None:
+        timer = self.timers.get(event.timer)
+        if timer is not None:
+            self.timers[event.timer] = timer._replace(at_s=0.0)
+        real(self, event, out)
+
+    patch.setattr(Campaign, "fire", fire)
+
+
+def a_slot_is_given_back_too_soon(patch: Patch) -> None:
+    """Promise 9: parsing one point overlaps the next on the same device."""
+    real = attempts.on_result
+
+    def on_result(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        real(c, item, event, out)
+        if isinstance(item.state, Parsing):
+            item.lane.slots.free.append(item.state.slot)
+            item.lane.group.held -= 1
+            c.wake(item.lane)
+
+    handler(patch, ev.ResultArrived, on_result)
+
+
+def probes_without_end(patch: Patch) -> None:
+    """Promise 6: whoever joins the queue of a device that is down has it probed."""
+    real = service.probe_if_due
+
+    def probe_if_due(c: Campaign, lane: Any, out: list[Any]) -> None:
+        if isinstance(lane.breaker.state, Open):
+            lane.breaker.state = lane.breaker.state._replace(until_s=c.now_s)
+        real(c, lane, out)
+
+    patch.setattr(service, "probe_if_due", probe_if_due)
+
+
+MUTANTS = [
+    results_are_retried,
+    memory_is_retried,
+    retries_never_end,
+    repeats_are_not_written_down,
+    work_moves,
+    groups_are_ignored,
+    nobody_goes_to_the_back,
+    back_off_keeps_the_turn,
+    unproven_is_taken_for_dead,
+    nobody_asks,
+    lost_needs_no_proof,
+    started_before_journaled,
+    forgotten_before_recorded,
+    holes_are_not_reported,
+    a_full_disk_is_a_result,
+    late_events_count,
+    numbers_start_again,
+    early_timers_count,
+    a_slot_is_given_back_too_soon,
+    probes_without_end,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.__name__)
+def test_the_simulation_catches(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    for seed in SEEDS:
+        try:
+            Simulation(seed).run()
+        except Violation as caught:
+            print(f"seed {seed}: {str(caught)[:200]}")
+            return
+        except (KeyError, ValueError) as caught:  # a mutant may trip over itself
+            print(f"seed {seed}: {caught!r}")
+            return
+    pytest.fail(f"nothing noticed: {mutant.__doc__}")
