@@ -1,5 +1,6 @@
 """The entry: the last lines of the shipped source, which turn options into a serving front or a refusal."""
 
+import gc
 import sys
 
 from .front import serve_channel
@@ -17,4 +18,5 @@ def run_agent(options: "dict[str, Any]") -> None:
         told = {"op": "fatal", "error": "python_too_old", "python": platform.python_version()}
         send_frame(1, str(options["nonce"]), told)
         sys.exit(65)
+    gc.freeze()  # what is loaded by now stays: a collection must not touch (and so copy) its pages in every fork
     serve_channel(options)

@@ -75,6 +75,7 @@ def spawn(
     """
     parent = os.getpid()
     environment = dict(os.environ) if env is None else env
+    program = find_program(argv[0], environment)  # `execvpe` would search, and import, in the child
     reader, writer = os.pipe()  # both close on exec: the end of the file says that exec went well
     pid = os.fork()
     if pid == 0:
@@ -97,7 +98,7 @@ def spawn(
                 os.dup2(source, target)
             for fd in keep:
                 os.set_inheritable(fd, True)
-            os.execvpe(argv[0], list(argv), environment)
+            os.execve(program, list(argv), environment)
         except OSError as error:
             os.write(writer, b"%s %d" % (stage, error.errno or 0))
         except BaseException as error:  # noqa: BLE001  # a forked child must never return into its parent's code
@@ -113,6 +114,17 @@ def spawn(
         os.waitpid(pid, 0)
         raise _spawn_error(report, argv[0], cwd)
     return pid
+
+
+def find_program(name: str, env: "dict[str, str]") -> str:
+    """The first executable of that name on PATH; the name itself where it is a path or nothing was found."""
+    if "/" in name:
+        return name
+    for folder in (env.get("PATH") or os.defpath).split(os.pathsep):
+        candidate = os.path.join(folder or ".", name)
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    return name
 
 
 def _offer_to_oom_killer() -> None:

@@ -6,6 +6,7 @@ it writes the result into space that was reserved beforehand; and only then lets
 
 import json
 import os
+import resource  # noqa: F401  # `wait4` wants it: loaded once, before the forks
 import signal
 import socket
 import sys
