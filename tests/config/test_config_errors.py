@@ -261,7 +261,14 @@ CASES = [
         GOOD + "policy: {order: {by: random}}\nmatrix: [{devices: local, backend: noop}]",
         "policy.order.by",
         4,
-        "'interleaved' or 'config'",
+        "must be 'interleaved' or 'config'",
+    ),
+    (
+        "text for seconds",
+        GOOD + "policy: {busy_wait_s: '600'}\nmatrix: [{devices: local, backend: noop}]",
+        "policy.busy_wait_s",
+        4,
+        "must be a number, this is text",
     ),
     (
         "jitter",
@@ -306,6 +313,11 @@ def test_mistake_is_told_with_key_line_and_rule(
 
 def test_the_value_is_told(folder: Folder) -> None:
     assert "(got 'four')" in str(folder.problem(GOOD + NOOP + "matrix: [{devices: local, threads: four}]"))
+
+
+def test_braces_of_a_value_are_shown_as_they_are(folder: Folder) -> None:
+    error = folder.problem(GOOD + NOOP + "matrix: [{devices: local, parameters: {x: ['{a}', '{a}']}}]")
+    assert "'{a}' (2 times)" in str(error)
 
 
 def test_several_problems_come_together(folder: Folder) -> None:

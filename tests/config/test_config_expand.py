@@ -87,7 +87,8 @@ def test_a_model_gives_quantisation_digest_tags_and_shape(folder: Folder) -> Non
     digest = "AB" * 32
     plan = folder.load(
         f"devices: {{a: {{}}}}\nmodels: {{m: {{path: p, sha256: {digest}, quantization: q4_1, tags: [x, y],"
-        " batch_size: 4, input_shape: [1, 3]}}\nmatrix: {devices: a, models: m, tags: [z], extra: {batch_size: 8}, backend: llamacpp}"
+        " batch_size: 4, input_shape: [1, 3]}}\nmatrix: {devices: a, models: m, tags: [z],"
+        " extra: {batch_size: 8}, backend: llamacpp}"
     )
     (point,) = plan.points.values()
     assert (point.model_sha256, point.quantization, point.tags) == (digest.lower(), "q4_1", ("z", "x", "y"))

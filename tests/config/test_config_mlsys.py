@@ -146,7 +146,7 @@ def both(asked: dict[str, Any]) -> tuple[list[dict[str, Any]] | str, list[dict[s
     return mine, their
 
 
-CHEAP = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+CHEAP = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @CHEAP

@@ -13,11 +13,12 @@ from sidewinder import config
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCHEMA = config.json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 LABS = [ROOT / "config/lab.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
 
 
 def valid(lab: Any) -> bool:
-    return bool(jsonschema.Draft202012Validator(SCHEMA).is_valid(lab))
+    return bool(VALIDATOR.is_valid(lab))
 
 
 def test_it_is_a_json_schema() -> None:
@@ -26,7 +27,7 @@ def test_it_is_a_json_schema() -> None:
 
 @pytest.mark.parametrize("path", LABS, ids=lambda path: path.name)
 def test_every_lab_of_ours_is_valid(path: pathlib.Path) -> None:
-    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+    VALIDATOR.validate(yaml.safe_load(path.read_text()))
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(below)
     for key, value in above.items():
         lower = found.get(key)
-        both = isinstance(lower, Mapping) and isinstance(value, Mapping)
-        found[key] = merge(lower, value) if both else value
+        found[key] = merge(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
     return found
 
 

@@ -61,7 +61,7 @@ class Problems:
             elif found["type"] in ("model_type", "dict_type"):
                 self.add("must be a mapping (`key: value`)", (*path, *loc))
             else:
-                self.add(found["msg"], (*path, *loc))
+                self.add(found["msg"].replace("Input should be", "must be"), (*path, *loc))
 
     def raise_any(self) -> None:
         problems = list(self._found.values())

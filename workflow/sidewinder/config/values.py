@@ -32,7 +32,7 @@ _MAX_DIGITS: Final = 400  # more than any float has; Python itself refuses to pr
 
 def rule(text: str) -> PydanticCustomError:
     """An error whose message is exactly ``text``."""
-    return PydanticCustomError("rule", text.replace("{", "{{").replace("}", "}}"))
+    return PydanticCustomError("rule", text)
 
 
 def clean(value: Any, complain: Complain, path: Path = (), inside: tuple[int, ...] = ()) -> Any:
