@@ -32,7 +32,7 @@ TERMINATE_S = 15.0
 TERMINATE_HURRIED_S = 3.0  # we were told to stop ourselves, and whoever told us does not wait long
 KILL_S = 10.0
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-COMPLAINT = re.compile(r"error|failed|ASSERT|terminate called|cannot|exception", re.IGNORECASE)
+COMPLAINT = re.compile(r"^[\d.]+ E |error|failed|ASSERT|terminate called|cannot|exception", re.IGNORECASE)
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
