@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 COMMANDS = {
     "init": "start a lab: Snakefile, profile and a commented config",
@@ -19,9 +20,10 @@ COMMANDS = {
     "explain": "say why a point is not done and what would unblock it",
     "doctor": "look at the devices of a lab",
     "report": "build the report of a run folder",
-    "unlock": "strike out a controller that is gone for good",
+    "unlock": "take a run folder's lock from a controller on another host that is gone for good",
+    "schema": "print the JSON Schema of a config, for editors",
 }
-BAD_USAGE = 2
+TROUBLE, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,5 +47,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return BAD_USAGE
-    code: int = importlib.import_module(f"{__name__}.{args.command}").run(args)
-    return code
+    return _run(importlib.import_module(f"{__name__}.{args.command}").run, args)
+
+
+def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Whatever was raised on purpose is one message and an exit code; only a bug is a traceback."""
+    from sidewinder.errors import ConfigError, SidewinderError
+
+    try:
+        return command(args)
+    except ConfigError as error:
+        print(f"sidewinder {args.command}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except SidewinderError as error:
+        print(f"sidewinder {args.command}: {error}", file=sys.stderr)
+        return TROUBLE
+    except BrokenPipeError:  # `sidewinder plan | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED

@@ -1,0 +1,199 @@
+"""`sidewinder doctor`: can every device of a lab do what the plan asks of it? Looks, and measures nothing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple
+
+from sidewinder.errors import ConfigError, SidewinderError
+from sidewinder.model import Device, Plan
+
+from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
+
+HELP = "look whether every device can do what the plan asks of it"
+CLOCK_WARN_S = 1.0  # M-130: beyond this, and beyond its own uncertainty, an offset is worth a word
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. ``verdict``: "ok", "warn" (goes on, but know it), "fail" (points will be holes)."""
+
+    where: str
+    what: str
+    verdict: str
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_lab_arguments(parser)
+    parser.add_argument("--device", action="append", metavar="NAME", help="only this device (may be repeated)")
+    parser.add_argument(
+        "--digest", action="store_true", help="also verify declared sha256 of models (reads them whole)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0 when nothing failed, 1 when something did."""
+    plan = load_plan(args)
+    unknown = [name for name in args.device or [] if name not in plan.lab.devices]
+    if unknown:
+        raise ConfigError(
+            "no such device", key="--device", value=unknown[0], hint=f"known: {', '.join(plan.lab.devices)}"
+        )
+    findings = [*_folder(plan)]
+    if not args.json:
+        _print(findings)
+    findings += asyncio.run(_all_devices(plan, args))
+    if args.json:
+        print_json({"findings": [finding._asdict() for finding in findings], "ok": _is_well(findings)})
+    else:
+        bad = sum(finding.verdict == "fail" for finding in findings)
+        print("everything is there" if not bad else f"{bad} of {len(findings)} checks failed")
+    return OK if _is_well(findings) else OPEN
+
+
+def _is_well(findings: list[Finding]) -> bool:
+    return all(finding.verdict != "fail" for finding in findings)
+
+
+def _print(findings: list[Finding]) -> None:
+    for finding in findings:
+        print(f"{finding.verdict:>4}  {finding.where}: {finding.what}: {finding.text}", flush=True)
+
+
+async def _all_devices(plan: Plan, args: argparse.Namespace) -> list[Finding]:
+    findings: list[Finding] = []
+    used = {point.device for point in plan.points.values()}
+    for name, device in plan.lab.devices.items():
+        if args.device and name not in args.device:
+            continue
+        if name not in used:
+            findings.append(Finding(name, "points", "warn", "no point of the plan names this device"))
+            if not args.json:
+                _print(findings[-1:])
+            continue
+        async for finding in _device(plan, device, args.digest):
+            findings.append(finding)
+            if not args.json:
+                _print([finding])
+    return findings
+
+
+# -- the run folder ---------------------------------------------------------------------------------------------------
+
+
+def _folder(plan: Plan) -> Iterator[Finding]:
+    from sidewinder.files import lock
+
+    folder = plan.lab.output_dir
+    where = "this machine"
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+        free = os.statvfs(folder)
+        free_bytes = free.f_bavail * free.f_frsize
+        verdict = "ok" if free_bytes > 1 << 30 else "warn"
+        yield Finding(where, f"run folder {folder}", verdict, f"can be written, {free_bytes / 1e9:.1f} GB free")
+    except OSError as error:
+        yield Finding(where, f"run folder {folder}", "fail", f"cannot be written: {error.strerror or error}")
+        return
+    for holder in lock.holders(folder):
+        if holder.is_provably_dead():
+            continue
+        text = f"held by {holder.what} pid {holder.pid} on {holder.host} since {holder.since_utc}"
+        yield Finding(where, "lock", "warn", text)
+    for warning in plan.warnings:
+        yield Finding(where, "config", "warn", warning)
+
+
+# -- a device ---------------------------------------------------------------------------------------------------------
+
+
+async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Finding]:
+    """What can be seen of one device without measuring: answer, clock, engines, models."""
+    from sidewinder.engine.devices import DeviceLink, agent_opener
+
+    link = DeviceLink(device, agent_opener("doctor", f"doctor-{os.getpid()}"))
+    try:
+        async with link.client() as client:
+            hello = await client.connect()
+            yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
+            for finding in _conditions(device.id, link.facts, link.clock):
+                yield finding
+            for finding in await _engines(plan, device, link):
+                yield finding
+            for finding in await _models(plan, device, client, digest):
+                yield finding
+    except SidewinderError as error:
+        yield Finding(device.id, "agent", "fail", str(error))
+    finally:
+        await link.close()
+
+
+def _conditions(where: str, facts: Any, clock: dict[str, float] | None) -> Iterator[Finding]:
+    cores = facts.get("logical_cores")
+    placement = facts.get("placement") or {}
+    quota = placement.get("cpu_quota_cores")
+    text = f"{facts.get('cpu', 'unknown CPU')}, {cores} logical cores"
+    if quota is not None:
+        few = f"{text}, but its quota allows {quota:g}"
+        yield Finding(where, "cpu", "warn" if cores and quota < cores else "ok", few)
+    else:
+        yield Finding(where, "cpu", "ok", text)
+    absent = [name for name, has in (facts.get("capabilities") or {}).items() if not has]
+    if absent:
+        yield Finding(where, "telemetry", "ok", f"not to be had here: {', '.join(sorted(absent))}")
+    if clock is not None:
+        offset_s, bound_s = clock["offset_s"], clock["bound_s"]
+        verdict = "warn" if abs(offset_s) > max(CLOCK_WARN_S, bound_s) else "ok"
+        hint = "; is NTP running there?" if verdict == "warn" else ""
+        yield Finding(where, "clock", verdict, f"{offset_s:+.6f} s from ours, ± {bound_s:.6f} s{hint}")
+
+
+async def _engines(plan: Plan, device: Device, link: Any) -> list[Finding]:
+    from sidewinder.workloads import registry
+
+    backends = dict.fromkeys(point.backend for point in plan.points.values() if point.device == device.id)
+    findings = []
+    for backend in backends:
+        try:
+            found = await link.found(registry.get(backend))
+        except SidewinderError as error:
+            findings.append(Finding(device.id, f"backend {backend}", "fail", str(error)))
+        else:
+            text = " ".join(part for part in (found.version, found.binary) if part) or "nothing to look for"
+            findings.append(Finding(device.id, f"backend {backend}", "ok", text))
+    return findings
+
+
+def _seen_from(device: Device, path: str) -> str:
+    """As the engine does it: on this machine a relative path counts from here."""
+    return os.path.abspath(path) if device.kind == "local" and not path.startswith("~") else path
+
+
+async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list[Finding]:
+    wanted = {
+        (point.model, point.model_path, point.model_sha256)
+        for point in plan.points.values()
+        if point.device == device.id and point.model_path
+    }
+    findings = []
+    for model, path, sha256 in sorted(wanted, key=str):
+        real = _seen_from(device, path)
+        seen = (await client.look([real]))[0]
+        what = f"model {model}"
+        if seen.kind == "unknown":
+            findings.append(Finding(device.id, what, "fail", f"could not look at {path}: {seen.detail}"))
+        elif seen.kind != "file":
+            text = f"{path} is not there" if seen.kind == "absent" else f"{path} is no file"
+            findings.append(Finding(device.id, what, "fail", text))
+        elif digest and sha256 and (got := await client.digest(real)) != sha256:
+            findings.append(Finding(device.id, what, "fail", f"{path} has sha256 {got}, declared is {sha256}"))
+        else:
+            verified = ", sha256 verified" if digest and sha256 else ""
+            findings.append(Finding(device.id, what, "ok", f"{path}, {(seen.size_bytes or 0) / 1e6:.0f} MB{verified}"))
+    return findings
