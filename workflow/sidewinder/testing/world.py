@@ -41,7 +41,6 @@ class World:
         self.campaign = Campaign(self.policy, random.Random(seed))
         self.pending: list[Instruction] = []  # not yet expected
         self.notes: list[do.Note] = []  # expected only where a story asks for them
-        self.devices: dict[str, str] = {}
         self._timers: list[tuple[float, str]] = []
         for device in devices:
             self.happens(ev.DeviceAdded(device))
@@ -71,7 +70,6 @@ class World:
     def queue(self, *work_ids: str, on: str, **fields: Any) -> None:
         """Work is handed over together, for one device; positions follow the order of the ids."""
         works = tuple(Work(w, on, **{"position": i, **fields}) for i, w in enumerate(work_ids))
-        self.devices.update(dict.fromkeys(work_ids, on))
         self.happens(ev.PointsQueued(works))
 
     def advance(self, seconds: float) -> None:
@@ -111,10 +109,9 @@ class World:
 
     def noted(self, kind: str, **fields: Any) -> do.Note:
         """A note of this kind must have been made; the latest is returned."""
-        for note in reversed(self.notes):
-            if note.kind == kind and all(note.fields.get(k) == v for k, v in fields.items()):
-                return note
-        raise AssertionError(f"no note {kind} {fields or ''} among {self.notes}")
+        found = [n for n in self.notes if n.kind == kind and all(n.fields.get(k) == v for k, v in fields.items())]
+        assert found, f"no note {kind} {fields or ''} among {self.notes}"
+        return found[-1]
 
     # -- whole stretches of a life ------------------------------------------------------------------------------------
 
