@@ -61,7 +61,7 @@ class Job(Protocol):
         """Read the raw result. Raises ``ParseError``."""
 
     def publish(self, failure: Failure | None, at_utc: str) -> None:
-        """Put the end on disk. Raises ``PublishError``."""
+        """Put the end on disk (an inline one: into the session's ``pending``). Raises ``PublishError``."""
 
     def warn(self, text: str) -> None:
         """A sentence for the record."""

@@ -195,8 +195,8 @@ class PointJob:
                 session.root, point.device, self.run_id, self.raw, n=max(self._attempts, default=1)
             )
         record = self._record(failure, stored, at_utc)
-        if self.shard is not None and self.inline:
-            self.shard.records[self.run_id] = record
+        if self.inline:
+            session.pending.append((point.device, self.run_id, record))
             return
         outcome = records.publish(session.root, point.device, self.run_id, record)
         self.outcome_kept = outcome == "kept_ok"

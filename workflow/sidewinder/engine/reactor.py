@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sidewinder.core.campaign import Campaign
@@ -30,6 +30,7 @@ from sidewinder.core.events import (
 )
 from sidewinder.core.instructions import Instruction, Journal, Note, ReportDone, RunExclusive, SetTimer
 from sidewinder.errors import DeviceFault, InternalError, PublishError
+from sidewinder.files.records import Published
 from sidewinder.model import Device, Failure, FailureClass, Policy
 
 from .border import event_for
@@ -40,6 +41,7 @@ from .dispatch import Dispatch
 from .jobs import Job
 from .notices import Notices, warning_of, write_ledger
 from .ordinary import OrdinaryJobs, Run
+from .outline import Outline
 from .pointjob import PointJob
 from .session import CONTROLLER_GROUP, Session
 from .shard import Shard
@@ -50,22 +52,29 @@ CONTROLLER = Device("controller", "local", resource_group=CONTROLLER_GROUP, grou
 
 
 class Reactor:
-    def __init__(self, callbacks: Callbacks, *, tell_plan: bool = True, ordinary_cores: int | None = None) -> None:
+    def __init__(self, callbacks: Callbacks, *, whole_sweep: bool = True, ordinary_cores: int | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._callbacks = callbacks
         self._campaign = Campaign(Policy(), random.Random())
-        self._tell_plan = tell_plan
+        self._whole_sweep = whole_sweep  # not for single points: totals and schedule are the sweep's
         self._notices = Notices(callbacks)
         self._sessions: list[Session] = []
+        self._outlines: dict[Session, Outline] = {}
         self._untold: set[Session] = set()  # labs whose totals displays do not know yet
         self._jobs: dict[str, Job] = {}
         self._links: dict[str, DeviceLink] = {}
         self._dispatch = Dispatch(self._jobs, self._links)
         self._events: deque[Event] = deque()
         self._claims: list[tuple[Session, Journal, dict[str, Any]]] = []
+        self._unpublished: list[tuple[Job, str, Failure | None]] = []
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pump_is_due = False
+        self._before: dict[type[Any], Callable[[Any], None]] = {
+            AttemptStarted: self._on_started,
+            KillProven: self._on_kill_proven,
+            TransportFailed: self._on_transport_failed,
+        }
         self._controller_added = False
         self._ordinary = OrdinaryJobs(
             call_soon=self._loop.call_soon_threadsafe,
@@ -92,8 +101,9 @@ class Reactor:
                 f"lab {session.plan.lab.experiment}: retry and busy_wait_s are those of lab {first} in this run"
             )
         self._sessions.append(session)
-        if self._tell_plan:
+        if self._whole_sweep:
             self._untold.add(session)
+            self._outlines[session] = Outline(session)
         for device in session.core_devices():
             self._links[device.id] = session.links[device.id.partition(":")[2]]
             self.happened(DeviceAdded(device))
@@ -107,7 +117,7 @@ class Reactor:
         works = []
         for key, run_id in items:
             if run_id not in session.forced and session.is_done(run_id):
-                self._notices.already_done(session, run_id, key)
+                self._already_done(session, run_id, key)
                 self._callbacks.on_done(key, "ok", None)
             else:
                 works.append(self._open(session, run_id, key, None))
@@ -119,7 +129,7 @@ class Reactor:
         works = []
         for run_id in run_ids:
             if run_id not in session.forced and session.is_done(run_id):
-                self._notices.already_done(session, run_id, key)
+                self._already_done(session, run_id, key)
             else:
                 works.append(self._open(session, run_id, key, shard))
                 shard.open.add(run_id)
@@ -127,6 +137,11 @@ class Reactor:
             self._queue(works)
         else:
             self._shard_over(shard)
+
+    def _already_done(self, session: Session, run_id: str, key: Key) -> None:
+        self._notices.already_done(session, run_id, key)
+        if session in self._outlines:
+            self._outlines[session].already_done()
 
     def _open(self, session: Session, run_id: str, key: Key, shard: Shard | None) -> Work:
         work = session.work(run_id)
@@ -167,6 +182,8 @@ class Reactor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for outline in self._outlines.values():
+            self._write_outline(outline, last=True)
         for session in self._sessions:
             await session.close()
 
@@ -213,12 +230,15 @@ class Reactor:
         while True:
             while events:
                 event = events.popleft()
-                self._before(event)
+                before = self._before.get(type(event))
+                if before is not None:
+                    before(event)
                 for instruction in handle(event, time()):
                     self._carry_out(instruction)
                 if time() > until_s:
                     break
             self._write_claims()
+            self._publish_pending()
             if not events or time() > until_s:
                 return
 
@@ -321,32 +341,72 @@ class Reactor:
                 job.session.journal.append(line, sync=False)
             except PublishError as error:
                 self._notices.warning(f"the journal of {job.session.root} could not be written: {error}")
-        self._notices.finished(job, instruction.outcome, instruction.failure)
+        if job.inline:
+            self._unpublished.append((job, instruction.outcome, instruction.failure))
+        else:
+            self._over(job, instruction.outcome, instruction.failure)
+
+    def _over(self, job: Job, outcome: str, failure: Failure | None, told: Published | None = None) -> None:
+        """Say it, now that it is on disk."""
+        self._notices.finished(job, outcome, failure)
+        outline = self._outlines.get(job.session)
+        if outline is not None:
+            outline.ended(job.link.device.id, outcome)
+            if outline.is_due:
+                self._write_outline(outline)
         if job.shard is None:
-            self._callbacks.on_done(job.key, instruction.outcome, instruction.failure)
-        elif job.shard.ended(job.run_id, instruction.outcome, instruction.failure):
+            self._callbacks.on_done(job.key, outcome, failure)
+        elif job.shard.ended(job.run_id, outcome, failure, told):
             self._shard_over(job.shard)
+
+    def _publish_pending(self) -> None:
+        """Records of one slice's inline points share one sync; only then does anybody hear of them."""
+        if not self._unpublished:
+            return
+        over, self._unpublished = self._unpublished, []
+        told: dict[tuple[Session, str], Published] = {}
+        failed: dict[Session, Failure] = {}
+        for session in {job.session for job, _, _ in over}:
+            try:
+                told.update({(session, run_id): entry for run_id, entry in session.publish_pending().items()})
+            except PublishError as error:
+                failed[session] = Failure(FailureClass.CANCELLED, f"not recorded: {error}")
+        for job, outcome, failure in over:
+            if job.session in failed:
+                self._over(job, "cancelled", failed[job.session])
+            else:
+                self._over(job, outcome, failure, told.get((job.session, job.run_id)))
+        if failed:
+            self._notices.warning(f"no new work is taken: {next(iter(failed.values())).message}")
+            self.cancel(drain=True)
+
+    def _write_outline(self, outline: Outline, *, last: bool = False) -> None:
+        try:
+            outline.write(last=last)
+        except PublishError as error:
+            self._notices.warning(str(error))
 
     def _shard_over(self, shard: Shard) -> None:
         outcome, failure = shard.publish()
         self._callbacks.on_done(shard.key, outcome, failure)
 
-    def _before(self, event: Event) -> None:
-        """What the engine itself remembers of an event, before the core decides."""
-        match event:
-            case AttemptStarted(attempt=attempt):
-                job = self._jobs[attempt.work_id]
-                self._mark_overlap(job)
-                self._notices.started(job, attempt.n)
-                self._callbacks.on_started(job.key, attempt._replace(work_id=job.run_id))
-            case KillProven(attempt=attempt):
-                killed = self._jobs.get(attempt.work_id)
-                if killed is not None:
-                    killed.proven_dead = True
-            case TransportFailed(attempt=attempt, error=error):
-                lost = self._jobs.get(attempt.work_id)
-                if lost is not None:
-                    lost.attempt_failed(attempt.n, Failure(FailureClass.TRANSPORT, error), utc_now())
+    # -- what the engine itself remembers of an event, before the core decides
+
+    def _on_started(self, event: AttemptStarted) -> None:
+        job = self._jobs[event.attempt.work_id]
+        self._mark_overlap(job)
+        self._notices.started(job, event.attempt.n)
+        self._callbacks.on_started(job.key, event.attempt._replace(work_id=job.run_id))
+
+    def _on_kill_proven(self, event: KillProven) -> None:
+        job = self._jobs.get(event.attempt.work_id)
+        if job is not None:
+            job.proven_dead = True
+
+    def _on_transport_failed(self, event: TransportFailed) -> None:
+        job = self._jobs.get(event.attempt.work_id)
+        if job is not None:
+            job.attempt_failed(event.attempt.n, Failure(FailureClass.TRANSPORT, event.error), utc_now())
 
     def _note(self, note: Note) -> None:
         job = self._jobs.get(note.work_id) if note.work_id else None
@@ -354,6 +414,8 @@ class Reactor:
         if job is not None and (sentence := warning_of(note)):
             job.warn(sentence)
         if session is not None:
+            if session in self._outlines:
+                self._outlines[session].noted(note)
             try:
                 write_ledger(session, note, job)
             except PublishError as error:

@@ -12,7 +12,7 @@ from sidewinder import ids
 from sidewinder.core import order
 from sidewinder.core.events import Work
 from sidewinder.errors import ConfigError
-from sidewinder.files import journal
+from sidewinder.files import journal, records
 from sidewinder.files import plan as plan_file
 from sidewinder.files.done import Done
 from sidewinder.files.ledger import Ledger
@@ -56,6 +56,8 @@ class Session:
         self.journal = journal.Journal(root)
         self.ledger = Ledger(root)
         self.versions = {"sidewinder": sidewinder.__version__, "python": platform.python_version(), **(versions or {})}
+        # Records of points that ended in the engine, to be published together: there is no run that could be lost.
+        self.pending: list[tuple[str, str, dict[str, Json]]] = []
         self._done: Done | None = None
         self._labeller: Labeller | None = None
         self._positions: Mapping[str, int] | None = None
@@ -158,6 +160,11 @@ class Session:
         lab = self.plan.lab
         model = lab.models.get(point.model) if point.model else None
         return ids.identity(point, lab.devices[point.device], model)
+
+    def publish_pending(self) -> dict[str, records.Published]:
+        """Raises ``PublishError``."""
+        batch, self.pending = self.pending, []
+        return {told.run_id: told for told in records.publish_many(self.root, batch)}
 
     def label(self, point: Point) -> str:
         if self._labeller is None:
