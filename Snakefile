@@ -2,7 +2,6 @@
 # open. `snakemake --profile profiles/lab` measures; docs/snakemake.md says how it sits in Snakemake.
 from sidewinder.sweep import Sweep
 
-
 if not config.get("matrix"):
 
     configfile: "config/lab.yaml"
@@ -16,10 +15,10 @@ include: "rules/report.smk"
 
 
 rule all:
-    localrule: True
     default_target: True
     input:
         sweep.html,
+    localrule: True
 
 
 onsuccess:

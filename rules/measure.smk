@@ -21,11 +21,11 @@ if sweep.by_shard:
             update(sweep.pattern("shard")),
         log:
             sweep.pattern("shard_log"),
-        resources:
-            device=lambda wildcards: wildcards.device,
         wildcard_constraints:
             device=sweep.any_device(),
             shard="[0-9a-f]+",
+        resources:
+            device=lambda wildcards: wildcards.device,
         shell:
             "sidewinder measure {output:q} > {log:q} 2>&1"
 
@@ -40,10 +40,10 @@ else:
             update(sweep.pattern("record")),
         log:
             sweep.pattern("log"),
-        resources:
-            device=lambda wildcards: wildcards.device,
         wildcard_constraints:
             device=sweep.any_device(),
             run_id="[a-z0-9-]+",
+        resources:
+            device=lambda wildcards: wildcards.device,
         shell:
             "sidewinder measure {output:q} > {log:q} 2>&1"

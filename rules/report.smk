@@ -3,7 +3,6 @@
 
 
 rule part:
-    localrule: True
     input:
         lambda wildcards: sweep.part_leaves(wildcards.device, wildcards.part),
         missing=lambda wildcards: open_marker(
@@ -14,10 +13,10 @@ rule part:
     wildcard_constraints:
         device=sweep.any_device(),
         part="[0-9]+",
+    localrule: True
 
 
 rule table:
-    localrule: True
     input:
         lambda wildcards: sweep.table_inputs(wildcards.device),
         missing=lambda wildcards: open_marker(sweep.missing_of_table(wildcards.device)),
@@ -25,17 +24,18 @@ rule table:
         sweep.pattern("table"),
     wildcard_constraints:
         device=sweep.any_device(),
+    localrule: True
     run:
         sweep.make_table(wildcards.device, output[0])
 
 
 rule report:
-    localrule: True
     input:
         sweep.tables,
         missing=lambda wildcards: open_marker(sweep.missing_of_report()),
     output:
         report(sweep.html, category="Sidewinder"),
         **sweep.products,
+    localrule: True
     run:
         sweep.make_report()

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sidewinder.model import AttemptId, Failure
     from sidewinder.sweep import Sweep
     from snakemake_executor_plugin_sidewinder.points import PointJob
-    from snakemake_executor_plugin_sidewinder.userrule import UserRule
 
 
 class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no types

@@ -8,7 +8,7 @@ from snakemake_interface_executor_plugins.settings import ExecutorSettingsBase
 
 
 @dataclass
-class ExecutorSettings(ExecutorSettingsBase):
+class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]  # the interface has no types
     """Checked whenever Snakemake starts, also for a dry run."""
 
     stop_timeout: int = field(

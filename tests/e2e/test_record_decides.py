@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from plugin.helpers_plugin import OURS, REFERENCE, LabFolder, Snakemake, open_points
 
 MTIME = ("--rerun-triggers", "mtime")

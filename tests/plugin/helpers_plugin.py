@@ -1,4 +1,4 @@
-"""What the tests of the Snakemake side share: a lab folder whose points fail on demand, and a way to start Snakemake."""
+"""What tests of the Snakemake side share: a lab folder whose points fail on demand, and a way to start Snakemake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ OURS = (
     *("--executor", "sidewinder", "--scheduler", "sidewinder", "-j", "unlimited"),
     *("--max-jobs-per-timespan", "1000000/1s", "--nolock"),
 )
-REFERENCE = ("--cores", "1", "--nolock")  # Snakemake's own executor
+# Snakemake's own executor; with threads a `run:` needs no Snakemake process of its own (3 CPU s each)
+REFERENCE = ("--cores", "1", "--nolock", "--force-use-threads")
 COMMON = ("--keep-going", "--rerun-incomplete", "--latency-wait", "0", "--nocolor")
 
 # One measurement of a test: fails for the points named in FAIL (`pi5-1`), waits while HOLD is there, counts its starts.
@@ -146,7 +147,9 @@ class LabFolder:
         (folder / "config").mkdir(exist_ok=True)
         self.configure(config or self.lab())
 
-    def lab(self, devices: Sequence[str] = ("pi5", "xeon"), threads: Sequence[int] = (1, 2), **more: Any) -> dict[str, Any]:
+    def lab(
+        self, devices: Sequence[str] = ("pi5", "xeon"), threads: Sequence[int] = (1, 2), **more: Any
+    ) -> dict[str, Any]:
         return {
             "experiment": "demo",
             "devices": {device: {"kind": "local", "resource_group": "here"} for device in devices},
@@ -154,7 +157,15 @@ class LabFolder:
                 {
                     "backend": "command",
                     "devices": list(devices),
-                    "command": [sys.executable, "-S", "-E", str(self.folder / "measure.py"), str(self.folder), "{device}", "{threads}"],
+                    "command": [
+                        sys.executable,
+                        "-S",
+                        "-E",
+                        str(self.folder / "measure.py"),
+                        str(self.folder),
+                        "{device}",
+                        "{threads}",
+                    ],
                     "threads": list(threads),
                     "metrics": "json",
                 }
@@ -183,14 +194,16 @@ class LabFolder:
 
     def record(self, name: str, root: str = "runs/demo") -> Path:
         device, _, threads = name.rpartition("-")
-        (found,) = [path for path in (self.folder / root / "records" / device).glob(f"*-t{threads}-*.json")]
+        (found,) = (self.folder / root / "records" / device).glob(f"*-t{threads}-*.json")
         return found
 
 
 def open_points(text: str) -> list[str]:
     """The points that a dry run lists, as `pi5-1`, each with the folder before `records` where it is not runs/demo."""
     found = []
-    for prefix, device, threads in re.findall(r"^    output: (\S*?)records/([^/\s]+)/\S*-t(\d+)-[0-9a-f]{12}\.json", text, re.M):
+    for prefix, device, threads in re.findall(
+        r"^    output: (\S*?)records/([^/\s]+)/\S*-t(\d+)-[0-9a-f]{12}\.json", text, re.M
+    ):
         found.append(f"{prefix.removeprefix('runs/demo/')}{device}-{threads}")
     return sorted(found)
 

@@ -11,8 +11,21 @@ import os
 import signal
 import sys
 import threading
+import tokenize
 
+import altair  # noqa: F401
+import jinja2  # noqa: F401
+import pandas  # noqa: F401
+import pyarrow.parquet  # noqa: F401
+import smart_open  # noqa: F401 -- imported by Snakemake when it reads the first file
 import snakemake.cli
+import vl_convert  # noqa: F401
+
+from sidewinder.report import page  # noqa: F401
+
+# what each start would do first
+snakemake.cli.get_argument_parser()  # imports the plugins
+list(tokenize.generate_tokens(iter(["a = 1\n", ""]).__next__))
 
 
 def child(request: dict[str, object]) -> None:
@@ -48,6 +61,8 @@ def wait(pid: int) -> None:
 
 def main() -> None:
     for line in sys.stdin:
+        if not line.strip():
+            continue
         request = json.loads(line)
         pid = os.fork()
         if pid == 0:
