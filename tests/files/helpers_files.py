@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ class MortalDisk(FileOps):
     def mkdir(self, path: str) -> None:
         self._step("mkdir", path)
         super().mkdir(path)
-        self._undo.append((os.path.dirname(path), lambda: _remove_folder(path)))
+        self._undo.append((os.path.dirname(path), lambda: shutil.rmtree(path)))
 
     def fsync_dir(self, path: str) -> None:
         self._step("fsync_dir", path)
@@ -185,10 +186,11 @@ class MortalDisk(FileOps):
         self._undo.clear()
         return True
 
-    def lose_names(self) -> None:
-        """Power is cut: no folder entry that was not synced came to the disk."""
-        for _, lose in reversed(self._undo):
-            lose()
+    def lose_names(self, below: str = "") -> None:
+        """Power is cut: what was not synced of folders (with ``below`` in their path) did not come to the disk."""
+        for folder, lose in reversed(self._undo):
+            if below in folder:
+                lose()
 
     def lose_data(self) -> None:
         """Power is cut: all names came to the disk, but of the unsynced bytes only the lengths: zeros."""
@@ -208,10 +210,3 @@ def _put(path: str, content: bytes) -> None:
 
 def _remove(path: str) -> None:
     Path(path).unlink(missing_ok=True)
-
-
-def _remove_folder(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        return  # something in it was synced meanwhile, and so was its name

@@ -76,9 +76,18 @@ SCENARIOS: dict[str, tuple[Step, Step]] = {
 }
 
 
+DEATHS = (
+    "kill -9",
+    "kill -9 in a write",
+    "power cut loses names",
+    "power cut loses names below superseded",
+    "power cut loses data",
+)
+
+
 def _cases() -> Iterator[tuple[str, str]]:
     for name in SCENARIOS:
-        for death in ("kill -9", "kill -9 in a write", "power cut loses names", "power cut loses data"):
+        for death in DEATHS:
             yield name, death
 
 
@@ -93,8 +102,14 @@ def _operations(scenario: str, folder: Path) -> int:
 def _die(disk: MortalDisk, step: Callable[[], object], death: str) -> None:
     with pytest.raises(Killed):
         step()
+    _cut_power(disk, death)
+
+
+def _cut_power(disk: MortalDisk, death: str) -> None:
     if death == "power cut loses names":
         disk.lose_names()
+    elif death == "power cut loses names below superseded":
+        disk.lose_names("/superseded/")  # folders come to the disk in any order
     elif death == "power cut loses data":
         disk.lose_data()
 
@@ -129,6 +144,17 @@ def test_every_kill_point(scenario: str, death: str, tmp_path: Path) -> None:
         atomic.sweep(str(folder))  # what the next controller does when it has the lock
         step(str(folder), UNSYNCED)
         assert tree(folder) == expected, f"after a death at operation {at}: {disk.log}"
+
+
+@pytest.mark.parametrize(("scenario", "death"), list(_cases()))
+def test_what_has_returned_is_on_the_disk(scenario: str, death: str, tmp_path: Path) -> None:
+    before, step = SCENARIOS[scenario]
+    before(str(tmp_path), UNSYNCED)
+    disk = MortalDisk()
+    step(str(tmp_path), disk)
+    expected = tree(tmp_path)
+    _cut_power(disk, death)
+    assert tree(tmp_path) == expected
 
 
 @pytest.mark.parametrize("death", ["kill -9", "kill -9 in a write", "power cut loses names", "power cut loses data"])

@@ -89,9 +89,13 @@ def test_two_first_starts_at_once_agree_on_a_campaign(tmp_path: Path) -> None:
     both_looked = threading.Barrier(2)
 
     class Meeting(atomic.FileOps):
-        def link(self, source: str, target: str) -> None:
-            both_looked.wait(20)
-            super().link(source, target)
+        met = False
+
+        def create(self, path: str) -> int:
+            if not self.met:
+                self.met = True
+                both_looked.wait(20)  # now both have seen that there is no plan
+            return super().create(path)
 
     made: list[str] = []
 
