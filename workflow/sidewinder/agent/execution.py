@@ -70,7 +70,7 @@ def kill_and_prove(store: "RecordStore", key: "Key", boot: str, wait_s: float) -
         return {"dead": True, "via": "rebooted"}
     end_s = time.monotonic() + wait_s
     via = "ended" if store.has_result(key) else "sweep"
-    if not store.has_result(key) and _ask_runner(store.folder(key), end_s):
+    if not store.has_result(key) and _ask_runner(store.folder(key), wait_s / 2):  # the other half is for the sweep
         via = "runner"
     proc = store.proc(key)
     killed = set()  # type: set[int]
@@ -99,8 +99,9 @@ def kill_and_prove(store: "RecordStore", key: "Key", boot: str, wait_s: float) -
     return answer
 
 
-def _ask_runner(folder: str, end_s: float) -> bool:
+def _ask_runner(folder: str, wait_s: float) -> bool:
     """Tell the runner to stop and wait for its end; False when it is not there or does not end in time."""
+    end_s = time.monotonic() + wait_s
     from .links import connect_to
 
     connection = connect_to(folder)
@@ -110,7 +111,7 @@ def _ask_runner(folder: str, end_s: float) -> bool:
         connection.setblocking(True)
         connection.sendall(b"stop\n")
         while True:
-            connection.settimeout(max(0.01, end_s - 5.0 - time.monotonic()))  # some of the time is for the sweep
+            connection.settimeout(max(0.01, end_s - time.monotonic()))
             if not connection.recv(4096):
                 return True
     except socket.timeout:

@@ -47,6 +47,7 @@ class Front:
     def __init__(self, options: "dict[str, Any]", channel_in: int, channel_out: int) -> None:
         self.options = dict(options, state_dir=state_folder(options))
         self.nonce = str(options["nonce"])
+        self.answer_s = float(options.get("answer_s") or ANSWER_S)
         self.channel_in, self.channel_out = channel_in, channel_out
         self.pump = Pump()
         self.jobs = Jobs(self.pump)
@@ -317,16 +318,18 @@ class Front:
             self.say(dict(known, op="ended", run_id=link.key[1], n=link.key[2]))
 
     def _patience_s(self) -> "float | None":
-        ends = [link.asked_s + ANSWER_S for link in self.links.values() if link.waiting]
+        ends = [link.asked_s + self.answer_s for link in self.links.values() if link.waiting]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _lose_the_silent(self) -> None:
         now_s = time.monotonic()
         for link in list(self.links.values()):
-            if link.waiting and now_s - link.asked_s >= ANSWER_S:
+            if link.waiting and now_s - link.asked_s >= self.answer_s:
                 waiting, link.waiting = link.waiting, []
                 for frame_id, op in waiting:
-                    detail = f"the runner of {link.key[1]}#{link.key[2]} is there but did not answer in {ANSWER_S:g} s"
+                    detail = (
+                        f"the runner of {link.key[1]}#{link.key[2]} is there but did not answer in {self.answer_s:g} s"
+                    )
                     self.say({"op": op, "id": frame_id, "error": "runner_silent", "detail": detail})
                 if not link.attached:
                     self._drop(link)
