@@ -16,7 +16,7 @@ Key = Hashable
 
 class Callbacks(Protocol):
     def on_started(self, key: Key, attempt: AttemptId) -> None:
-        """The device took the work (called again for every further attempt)."""
+        """The device took the work; called again for every further attempt, of a shard for its first point only."""
 
     def on_done(self, key: Key, outcome: str, failure: Failure | None) -> None:
         """``outcome``: "ok", "failed", "hole", or "cancelled" (a point then has no new record)."""

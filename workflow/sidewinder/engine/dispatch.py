@@ -103,6 +103,9 @@ class Dispatch:
 
     async def _attach(self, instruction: Attach, job: Job) -> Event:
         attempt = instruction.attempt
+        # An adopted run was started by an earlier controller: learn again what its parser needs to know, while a device
+        # that cannot be asked still means "try again".
+        await job.prepare()
         async with job.link.client() as client:
             ended = await client.wait(job.run_id, attempt.n)
             if ended.state != "finished":
@@ -143,15 +146,12 @@ class Dispatch:
 
     def parse(self, instruction: Parse) -> Answer:
         job = self._jobs[instruction.attempt.work_id]
-        if job.is_ready and not _is_big(job.raw):
-            return Parsed(instruction.attempt, job.parse())
-        return self._parse(instruction, job)
+        if _is_big(job.raw):
+            return self._parse(instruction, job)
+        return Parsed(instruction.attempt, job.parse())
 
     async def _parse(self, instruction: Parse, job: Job) -> Event:
-        await job.prepare()  # an adopted run was started by an earlier controller: make its task again
-        if _is_big(job.raw):
-            return Parsed(instruction.attempt, await asyncio.to_thread(job.parse))
-        return Parsed(instruction.attempt, job.parse())
+        return Parsed(instruction.attempt, await asyncio.to_thread(job.parse))
 
     def publish(self, instruction: Publish) -> Answer:
         self._jobs[instruction.work_id].publish(instruction.failure, utc_now())

@@ -36,12 +36,9 @@ class Job(Protocol):
     def is_running(self) -> bool:
         """An attempt was started and its result is not here yet."""
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether ``build`` can be called without asking a device."""
-
     async def prepare(self) -> None:
-        """Learn what the task needs from the device. Raises ``ConfigError``, ``DeviceFault``, ``TransportError``."""
+        """Learn what the task needs from the device. Raises ``DeviceFault``, ``TransportError``; what is wrong with the
+        task itself is raised by ``build``."""
 
     def build(self) -> Task:
         """What to run. Raises ``ConfigError``."""

@@ -55,6 +55,7 @@ class PointJob:
         "_found",
         "_measurement",
         "_task",
+        "_unprepared",
         "_warnings",
         "inline",
         "key",
@@ -83,6 +84,7 @@ class PointJob:
         self.outcome_kept = False
         self._task: Task | None = None
         self._found: Found | None = None
+        self._unprepared: ConfigError | None = None
         self._measurement: Measurement | None = None
         self._attempts: dict[int, dict[str, Json]] = {}
         self._warnings: list[str] = []
@@ -105,15 +107,22 @@ class PointJob:
 
     # -- the run
 
-    @property
-    def is_ready(self) -> bool:
-        return self.inline or self._found is not None
-
     async def prepare(self) -> None:
-        if not self.is_ready:
-            self._found = await self._discover()
+        if self.inline or self._found is not None or self._unprepared is not None:
+            return
+        try:
+            self._found = await self.link.found(self.workload)
+        except (TransportError, DeviceFault):
+            raise
+        except ConfigError as error:
+            self._unprepared = error
+        except Exception as error:  # noqa: BLE001 -- a plug-in's bug is `config` here (docs/design.md §3), not ours
+            backend = self.point.backend
+            self._unprepared = ConfigError(f"backend {backend} could not look for its engine: {_said(error)}")
 
     def build(self) -> Task:
+        if self._unprepared is not None:
+            raise self._unprepared
         if self._task is None:
             device = self.link.device
             try:
@@ -125,14 +134,6 @@ class PointJob:
                 raise ConfigError(f"backend {self.point.backend} could not build the task: {_said(error)}") from error
             self._task = task if self.inline else with_environment(task, device)
         return self._task
-
-    async def _discover(self) -> Found:
-        try:
-            return await self.link.found(self.workload)
-        except (TransportError, DeviceFault, ConfigError):
-            raise
-        except Exception as error:
-            raise ConfigError(f"backend {self.point.backend} could not look for its engine: {_said(error)}") from error
 
     @property
     def is_running(self) -> bool:

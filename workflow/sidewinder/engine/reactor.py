@@ -396,7 +396,10 @@ class Reactor:
         job = self._jobs[event.attempt.work_id]
         self._mark_overlap(job)
         self._notices.started(job, event.attempt.n)
-        self._callbacks.on_started(job.key, event.attempt._replace(work_id=job.run_id))
+        if job.shard is None or not job.shard.has_started:
+            self._callbacks.on_started(job.key, event.attempt._replace(work_id=job.run_id))
+        if job.shard is not None:
+            job.shard.has_started = True
 
     def _on_kill_proven(self, event: KillProven) -> None:
         job = self._jobs.get(event.attempt.work_id)

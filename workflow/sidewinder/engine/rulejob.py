@@ -32,7 +32,6 @@ def shell_task(command: str, *, cwd: str, timeout_s: float = 7 * 86400.0) -> Tas
 
 class RuleJob:
     inline = False
-    is_ready = True
 
     def __init__(self, session: Session, device: str, key: Key, task: Task, outputs: tuple[str, ...]) -> None:
         self.session, self.key = session, key

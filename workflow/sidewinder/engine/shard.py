@@ -24,6 +24,7 @@ class Shard:
         self.session, self.name, self.key = session, name, key
         self.run_ids = tuple(run_ids)
         self.device = session.point(self.run_ids[0]).device
+        self.has_started = False
         self._told: list[Published] = []  # what is known of records without reading them again
         self.open: set[str] = set()
         self._outcomes: dict[str, str] = {}

@@ -297,7 +297,8 @@ def _json_object(stdout: Output) -> dict[str, Json]:
 
 def _seen(stdout: Output) -> str:
     shown = _decode(stdout.tail or stdout.head)[-80:]
-    return f" ({stdout.total_bytes} bytes in all, ending {shown!r})"
+    dropped = f", of which {stdout.dropped_bytes} in the middle were not kept" if stdout.dropped_bytes else ""
+    return f" ({stdout.total_bytes} bytes in all{dropped}, ending {shown!r})"
 
 
 def _flatten(prefix: str, value: Mapping[str, Json]) -> Iterator[tuple[str, int | float | list[int | float]]]:
