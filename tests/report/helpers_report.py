@@ -286,3 +286,21 @@ def _move(sweep: Sweep, point: Point, scale: float) -> Mapping[str, Any]:
     record["tags"] = ["failover-from:pi5"]
     sweep.write(spare, record)
     return sweep.hole(point, "the link was lost 3 times in a row", moved_to=spare.run_id)
+
+
+def parse_html(text: str) -> Any:
+    """The page as a tree; raises where it is not valid HTML5."""
+    import html5lib
+
+    parser = html5lib.HTMLParser(strict=False, tree=html5lib.getTreeBuilder("lxml"), namespaceHTMLElements=False)
+    tree = parser.parse(text)
+    problems = [(where, code, data) for where, code, data in parser.errors]
+    assert not problems, problems[:5]
+    for element in tree.iter():
+        if isinstance(element.tag, str):  # drawings have a namespace of their own; paths are simpler without
+            element.tag = element.tag.rpartition("}")[2]
+    return tree
+
+
+def words_of(element: Any) -> str:
+    return " ".join("".join(element.itertext()).split())

@@ -76,7 +76,7 @@ def _panel(view: View, metric: Metric, title: str, rows: list[Row], scale: tuple
     if len(rows) > MAX_MARKS:
         step = -(-len(rows) // MAX_MARKS)
         marks = rows[::step]
-        note = f"Every {step}th of {len(rows):,} points is drawn, without repeats."
+        note = f"One point in {step} of {len(rows):,} is drawn, without repeats."
     missing = sum(1 for r in rows if r.get(metric.column) is None)
     points, dots = _data(view, metric, marks, with_repeats=not note)
     low, high = scale
@@ -212,10 +212,18 @@ def _words(view: View, metric: Metric, title: str, rows: Sequence[Row]) -> str:
     what = f"{metric.title}{', ' + metric.unit if metric.unit else ''} by {view.x.title}" + (
         f", {title}" if title else ""
     )
-    pieces = []
-    for row in rows[:12]:
-        name = " ".join(a.named(a.of(row)) for a in (view.series, view.x) if a)
-        value = row.get(metric.column)
-        pieces.append(f"{name}: {figure(value) if value is not None else 'not measured'}")
-    rest = f"; and {count(len(rows) - 12, 'more point')}" if len(rows) > 12 else ""
-    return f"{what}. {'; '.join(pieces)}{rest}."
+
+    def name(row: Row) -> str:
+        return " ".join(a.named(a.of(row)) for a in (view.series, view.x) if a)
+
+    told = [f"{name(r)}: {figure(r[metric.column])}" for r in rows if r.get(metric.column) is not None]
+    gaps = [name(r) for r in rows if r.get(metric.column) is None]
+    sentences = [what, _listed(told, "; ")]
+    if gaps:
+        sentences.append(f"Not measured: {_listed(gaps, ', ')}")
+    return ". ".join(s for s in sentences if s) + "."
+
+
+def _listed(words: Sequence[str], joint: str, limit: int = 12) -> str:
+    more = [f"and {count(len(words) - limit, 'more point')}"] if len(words) > limit else []
+    return joint.join([*words[:limit], *more])

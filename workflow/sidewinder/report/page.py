@@ -81,7 +81,9 @@ def render(folder: str, plan: Plan, summary: Summary, rows: Sequence[Row], gener
     loader = jinja2.PackageLoader("sidewinder.report", "templates")
     env = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     env.undefined = jinja2.StrictUndefined
-    env.filters |= {"count": count, "figure": figure, "seconds": seconds, "clean": lambda v: clean(str(v))}
+    # Whatever a record holds, the page is valid: odd characters are replaced where text enters it.
+    env.finalize = lambda value: clean(value) if type(value) is str else value
+    env.filters |= {"count": count, "figure": figure, "seconds": seconds}
     return env.get_template("report.html.j2").render(_context(folder, plan, summary, rows, generated))
 
 

@@ -274,13 +274,10 @@ def read_csv(path: str) -> pd.DataFrame:
 
     header = pd.read_csv(path, nrows=0).columns
     types: dict[str, Any] = {n: COLUMNS[n].type for n in header if n in COLUMNS and COLUMNS[n].type != TIME}
-    table = pd.read_csv(
-        path,
-        dtype=types,
-        keep_default_na=False,
-        na_values=[""],
-        dtype_backend="numpy_nullable",
-        float_precision="round_trip",
+    # pandas 3 reads every digit by itself and warns where it is told to
+    exact: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
+    table: pd.DataFrame = pd.read_csv(
+        path, dtype=types, keep_default_na=False, na_values=[""], dtype_backend="numpy_nullable", **exact
     )
     for name in header:
         if name in COLUMNS and COLUMNS[name].type == TIME:
