@@ -122,7 +122,9 @@ def test_a_point_asks_for_exactly_what_it_says() -> None:
     assert " ".join(everything) == f"{plain} {tail}"
 
 
-def test_no_debugger_is_started_unless_a_point_asks_for_it() -> None:
+def test_no_debugger_is_started_unless_somebody_asks_for_it() -> None:
+    declared = device(env={"GGML_NO_BACKTRACE": "2"})
+    assert LlamaCpp().build_task(point(), declared, FOUND).env["GGML_NO_BACKTRACE"] == "2"
     assert LlamaCpp().build_task(point(), device(), FOUND).env["GGML_NO_BACKTRACE"] == "1"
     asked = point(extra={"env": {"GGML_NO_BACKTRACE": "0"}})
     assert LlamaCpp().build_task(asked, device(), FOUND).env["GGML_NO_BACKTRACE"] == "0"
