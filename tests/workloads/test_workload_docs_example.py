@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workloads.helpers_llama import View, device, point, result
 
 from sidewinder.errors import ConfigError, DeviceFault
 from sidewinder.model import Found
+from workloads.helpers_llama import View, device, point, result
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "workloads.md").read_text()
 SYSBENCH = "/usr/bin/sysbench"
