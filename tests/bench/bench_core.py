@@ -88,9 +88,7 @@ class EmptyRunner:
 
 
 def theirs(points: int, group: str | None) -> tuple[float, float]:
-    policies = {
-        f"d{d}": DevicePolicy(f"d{d}", resource_group=group, group_max_concurrency=1) for d in range(DEVICES)
-    }
+    policies = {f"d{d}": DevicePolicy(f"d{d}", resource_group=group, group_max_concurrency=1) for d in range(DEVICES)}
     specs = [
         RunSpec(experiment="bench", device_id=f"d{i % DEVICES}", backend="noop", model="m", mode="throughput")
         for i in range(points)
@@ -114,8 +112,8 @@ def compare(name: str, group: str | None, points: int, rounds: int, goal: float,
     ratio = rate["ours"] / rate["theirs"]
     line(f"core_{name}_points_per_s", rate["ours"], "1/s", f">={goal * rate['theirs']:.0f}", ratio >= goal)
     line(f"core_{name}_vs_mlsys", ratio, "ratio", f">={goal:g}", ratio >= goal)
-    line(f"core_{name}_vs_mlsys_stretch", ratio, "ratio", f">={stretch:g}", ratio >= stretch)
-    print(f"# {name}: mlsys {rate['theirs']:.0f}/s; by CPU time ours {cpu_rate['ours']:.0f}/s, mlsys {cpu_rate['theirs']:.0f}/s")
+    print(f"# {name}: hoped for {stretch:g} times mlsys ({'reached' if ratio >= stretch else 'not reached'})")
+    print(f"# {name}: points/s by CPU time: ours {cpu_rate['ours']:.0f}, mlsys {cpu_rate['theirs']:.0f}")
     return ratio >= goal
 
 

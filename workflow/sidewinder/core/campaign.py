@@ -87,31 +87,31 @@ class Campaign:
                 item = self.evictions.get(attempt) if kind in _ABOUT_A_KILL else None
                 if item is None:
                     self._drop(attempt, kind, out)
-                    return out
-            self._step(item, kind, event, out)
         elif kind in _ABOUT_A_WORK:
             work_id: str = event.work_id  # type: ignore[union-attr]
             item = self.items.get(work_id)
             if item is None:
                 raise InternalError(f"{kind.__name__} about {work_id!r}, which is not open here")
-            self._step(item, kind, event, out)
-        elif kind is not ev.Acked:  # the device's last word: nothing follows from it
-            service.HANDLERS[kind](self, event, out)
+        elif kind is ev.TimerFired:
+            item = self._timer_fired(event, out)  # type: ignore[arg-type]
+        else:
+            item = None
+            if kind is not ev.Acked:  # the device's last word: nothing follows from it
+                service.HANDLERS[kind](self, event, out)
+        if item is not None:
+            before = item.state
+            step = _STEPS.get((type(before), kind))
+            if step is None:
+                raise self.unexpected(item, f"{event!r} in state {type(before).__name__}")
+            handler, allowed = step
+            self._log.append((now_s, item, kind))
+            handler(self, item, event, out)
+            if type(item.state) not in allowed:
+                raise self.unexpected(item, f"{type(before).__name__} + {kind.__name__} -> {item.state!r}")
         freed = self._freed
         while freed:
             self._give_turns(freed.pop(), out)
         return out
-
-    def _step(self, item: Item, kind: type[Any], event: Any, out: list[Instruction]) -> None:
-        """One move of one item, held against the table."""
-        before = item.state
-        step = _STEPS.get((type(before), kind))
-        if step is None:
-            raise self.unexpected(item, f"{event!r} in state {type(before).__name__}")
-        self._log.append((self.now_s, item, kind))
-        step[0](self, item, event, out)
-        if type(item.state) not in step[1]:
-            raise self.unexpected(item, f"{type(before).__name__} + {kind.__name__} -> {item.state!r}")
 
     def _drop(self, attempt: AttemptId, kind: type[Any], out: list[Instruction]) -> None:
         """The one place where an event of an attempt that is no longer current ends (B30: late answers)."""
@@ -123,23 +123,24 @@ class Campaign:
         device = item.lane.id if item is not None else done.device if done is not None else ""
         out.append(do.Note("stale_event", device, attempt.work_id, {"event": kind.__name__, "attempt": attempt.n}))
 
-    def fire(self, event: ev.TimerFired, out: list[Instruction]) -> None:
-        """A timer rang: for an item, for a device, or for what has happened otherwise by now."""
+    def _timer_fired(self, event: ev.TimerFired, out: list[Instruction]) -> Item | None:
+        """The item whose wait is over. Timers are not taken back: one whose item went on otherwise means nothing."""
         timer = self.timers.get(event.timer)
         if timer is None:
-            return
+            return None
         target = timer.target
         if isinstance(target, Item) and getattr(target.state, "timer", None) != event.timer:
-            del self.timers[event.timer]  # what it was set for has happened otherwise: timers are not taken back
-        elif self.now_s < timer.at_s:
+            del self.timers[event.timer]
+            return None
+        if self.now_s < timer.at_s:
             # fired early (a jump of the clock behind it): promise 10, nothing happens before its time
             out.append(do.SetTimer(event.timer, timer.at_s))
-        else:
-            del self.timers[event.timer]
-            if isinstance(target, Item):
-                self._step(target, ev.TimerFired, event, out)
-            else:
-                service.lane_timer(self, target, event.timer, out)
+            return None
+        del self.timers[event.timer]
+        if isinstance(target, Item):
+            return target
+        service.lane_timer(self, target, event.timer, out)
+        return None
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -159,7 +160,7 @@ class Campaign:
                 self.move(item, Turn, Starting(state.attempt, state.slot))
                 out.append(do.StartAttempt(state.attempt, lane.id, state.slot))
                 continue
-            item = lane.next_queue().pop()
+            item = lane.next_item()
             slot = lane.slots.free.pop()
             if item.exclusive:
                 self.move(item, Turn, Occupying(slot))

@@ -13,49 +13,26 @@ if TYPE_CHECKING:
 
 
 class Item:
-    __slots__ = (
-        "at_tail",
-        "attempt",
-        "doubtful",
-        "exclusive",
-        "failures_in_row",
-        "inherited",
-        "lane",
-        "n",
-        "position",
-        "preemptions",
-        "priority",
-        "repeats",
-        "stales",
-        "state",
-        "suspect",
-        "swaps",
-        "ticket",
-        "verdict",
-        "work_id",
-    )
+    # Defaults live on the class: there are many items, and most never fail, wait or change places.
+    at_tail = 0  # 1: queued behind its own priority, because it was tried before
+    attempt: AttemptId | None = None  # the current one; None while queued or backing off
+    failures_in_row = 0
+    preemptions = 0
+    repeats = 0  # attempts that transport has cost
+    stales = 0
+    swaps = 0
+    #: this attempt failed on the way in this invocation; if it is not on the device, it costs one of the budget
+    suspect = False
+    ticket = 0  # the queue's: 0 while not queued
+    verdict: Failure | None = None  # what the evidence says, before the workload has parsed
 
     def __init__(self, work: Work, lane: Lane) -> None:
-        self.work_id = work.work_id
+        self.work_id, _, self.priority, self.position, last_attempt, in_flight, self.exclusive, _ = work
         self.lane = lane
-        self.priority = work.priority
-        self.position = work.position
-        self.exclusive = work.exclusive
         self.state: State = QUEUED
-        self.attempt: AttemptId | None = None  # the current one; None while queued or backing off
         #: number of the current or next attempt
-        self.n = work.last_attempt if work.in_flight else work.last_attempt + 1
+        self.n = last_attempt if in_flight else last_attempt + 1
         #: the attempt numbered ``n`` may exist on the device: ask before anything else
-        self.doubtful = work.in_flight
+        self.doubtful = in_flight
         #: ... and an earlier invocation started it: how it ended says nothing about the device of today
-        self.inherited = work.in_flight
-        #: this attempt failed on the way in this invocation; if it is not on the device, it costs one of the budget
-        self.suspect = False
-        self.at_tail = 0
-        self.ticket = 0  # the queue's: 0 while not queued
-        self.failures_in_row = 0
-        self.repeats = 0  # attempts that transport has cost
-        self.preemptions = 0
-        self.stales = 0
-        self.swaps = 0
-        self.verdict: Failure | None = None  # what the evidence says, before the workload has parsed
+        self.inherited = in_flight

@@ -70,10 +70,11 @@ class Lane:
             return True
         return bool(self.due)
 
-    def next_queue(self) -> Queue:
-        """Where the next piece of work comes from; only for a lane that is ready and owes nobody a turn."""
-        if not self.jobs.waiting:
-            return self.points
-        if self.gate is not None or not self.points.waiting:
-            return self.jobs
-        return self.jobs if self.jobs.rank() <= self.points.rank() else self.points
+    def next_item(self) -> Item:
+        """Take what runs next; only for a lane that is ready and owes nobody a turn."""
+        points, jobs = self.points, self.jobs
+        if not jobs.waiting:
+            return points.pop()
+        if self.gate is not None or not points.waiting or jobs.rank() <= points.rank():
+            return jobs.pop()
+        return points.pop()

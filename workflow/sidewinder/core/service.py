@@ -141,10 +141,6 @@ def completed(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
     c.wake(lane)
 
 
-def on_timer_fired(c: Campaign, event: ev.TimerFired, out: list[Instruction]) -> None:
-    c.fire(event, out)
-
-
 def lane_timer(c: Campaign, lane: Lane, timer: str, out: list[Instruction]) -> None:
     """A cooldown or a rest is over."""
     if timer == lane.rest_timer:
@@ -267,7 +263,6 @@ HANDLERS: Final[dict[type[Any], Handler]] = {
     ev.DeviceAdded: on_device_added,
     ev.PointsQueued: on_points_queued,
     ev.ProbeAnswered: on_probe_answered,
-    ev.TimerFired: on_timer_fired,
     ev.CancelRequested: on_cancel,
     ev.DeviceQuarantined: on_quarantined,
 }
