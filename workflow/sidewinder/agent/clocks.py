@@ -45,11 +45,13 @@ def boot_id() -> str:
 
 
 def process_start(pid: int) -> "int | None":
-    """Start time of a process in clock ticks since boot: with the pid it names a process for good. None: not there."""
+    """Start time of a process in clock ticks since boot: with the pid it names a process for good. None: not there,
+    or a zombie, which is dead although nobody took notice (in a container whose first process reaps none, for ever)."""
     text = read_text(f"/proc/{pid}/stat")
     if not text:
         return None
     try:
-        return int(text.rsplit(")", 1)[1].split()[19])
+        fields = text.rsplit(")", 1)[1].split()
+        return None if fields[0] in "ZX" else int(fields[19])
     except (IndexError, ValueError):
         return None

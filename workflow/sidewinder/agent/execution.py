@@ -125,4 +125,5 @@ def _ask_runner(folder: str, wait_s: float) -> bool:
 def _is_runner(pid: int, proc: "dict[str, Any]") -> bool:
     from .clocks import process_start
 
-    return process_start(pid) == proc.get("runner_start")
+    start = process_start(pid)
+    return start is not None and start == proc.get("runner_start")

@@ -25,6 +25,7 @@ HELLO_S = 60.0
 CALL_S = 30.0
 FACTS_S = 60.0
 STOP_S = 30.0
+HEARTBEAT_PATIENCE_S = 15.0  # at least so long a heartbeat may take before the link counts as lost
 CHUNK_BYTES = 1 << 20
 DEVICE_ERRORS = {
     "disk_full": "its disk is full",
@@ -101,6 +102,7 @@ class _Session:
     frames: FrameStream
     calls: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
     runs: dict[tuple[str, int], asyncio.Future[Status]] = field(default_factory=dict)
+    waiting: dict[tuple[str, int], int] = field(default_factory=dict)  # how many wait for each run
     hello: asyncio.Future[dict[str, Any]] | None = None
     reader: asyncio.Task[None] | None = None
     heart: asyncio.Task[None] | None = None
@@ -429,6 +431,7 @@ class AgentClient:
         if ended is None:
             ended = asyncio.get_running_loop().create_future()
             session.runs[key] = ended
+        session.waiting[key] = session.waiting.get(key, 0) + 1
         try:
             # The subscription stands before the question: an end between the two cannot be missed.
             message, _ = await self._call("attach", **self._attempt(run_id, n))
@@ -439,14 +442,17 @@ class AgentClient:
                 session.heart = asyncio.create_task(self._beat(session), name=f"heartbeats {self.device.id}")
             return await asyncio.shield(ended)
         finally:
-            if not ended.done():
-                session.runs.pop(key, None)
+            session.waiting[key] -= 1
+            if not session.waiting[key]:  # the last who waits ends the subscription, not the first who leaves
+                del session.waiting[key]
+                if session.runs.get(key) is ended:
+                    del session.runs[key]
                 ended.cancel()
 
     async def _beat(self, session: _Session) -> None:
         """Heartbeats while anything is waited for. Their answer names the runs that the front watches: a run that it
         does not know has ended unheard and is asked for again."""
-        patience_s = max(3 * self.heartbeat_s, 15.0)
+        patience_s = max(3 * self.heartbeat_s, HEARTBEAT_PATIENCE_S)
         missing: dict[tuple[str, int], int] = {}
         while session.runs and session.lost is None:
             await asyncio.sleep(self.heartbeat_s)
