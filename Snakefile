@@ -10,6 +10,7 @@ if not config.get("matrix"):
 sweep = Sweep(workflow, config, error=WorkflowError, log=logger)
 
 
+include: "rules/common.smk"
 include: "rules/measure.smk"
 include: "rules/report.smk"
 

@@ -2,14 +2,6 @@
 # is until the new one takes its place, and no params: the record's path names everything that changes the measurement.
 # The shell text is frozen, since Snakemake's default triggers would measure everything again for one more blank.
 
-
-def open_marker(marker):
-    """Nothing, a marker newer than what it stands beside, or one that has said its piece."""
-    if marker is None:
-        return []
-    return ancient(marker.path) if marker.settled else marker.path
-
-
 if sweep.by_shard:
 
     rule measure:

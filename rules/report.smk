@@ -22,6 +22,8 @@ rule table:
         missing=lambda wildcards: open_marker(sweep.missing_of_table(wildcards.device)),
     output:
         sweep.pattern("table"),
+    log:
+        sweep.pattern("table_log"),
     wildcard_constraints:
         device=sweep.any_device(),
     localrule: True
@@ -36,6 +38,8 @@ rule report:
     output:
         report(sweep.html, category="Sidewinder"),
         **sweep.products,
+    log:
+        sweep.report_log,
     localrule: True
     run:
         sweep.make_report()

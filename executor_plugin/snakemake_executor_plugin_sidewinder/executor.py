@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from snakemake_executor_plugin_sidewinder.points import PointJob
 
 
+class SidewinderError(WorkflowError):  # type: ignore[misc]
+    """A message for a person, alone: below it Snakemake would print where in here it was raised."""
+
+    __traceback__ = None  # type: ignore[assignment]  # what Snakemake reads
+
+
 class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no types
     """Runs points and rules with `device=` on their devices, all else here in turn with what is measured here."""
 
@@ -32,7 +38,7 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         """All that can be refused is refused here, at once and before anything runs."""
         # imported here: Snakemake imports every plugin at every start, whatever it is asked to do
         from sidewinder.engine import Engine
-        from sidewinder.errors import SidewinderError
+        from sidewinder import errors
         from sidewinder.sweep import bound
 
         from .points import Forced, Points
@@ -52,15 +58,15 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         self._stopped = False
         try:
             self._admit(list(self.dag.needrun_jobs()))
-        except (SidewinderError, WorkflowError) as error:
+        except (errors.SidewinderError, WorkflowError) as error:
             self._engine.shutdown(self._settings.stop_timeout)  # gives back the locks that were taken already
-            raise error if isinstance(error, WorkflowError) else WorkflowError(str(error)) from None
+            raise error if isinstance(error, SidewinderError) else SidewinderError(str(error)) from None
 
     # -- before anything runs ------------------------------------------------------------------------------------------
 
     def _admit(self, jobs: list[Any]) -> None:
         """Refuse what cannot be done, by rule name and all of it in one message; take the run folders' locks."""
-        from .userrule import UserRule, find, wants_device
+        from .userrule import UserRule, find, grouped, wants_device
 
         problems: dict[str, None] = {}
         needed: dict[str, Sweep] = {}
@@ -69,7 +75,9 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
             if job.is_local:
                 continue
             point = self._points.of(job)
-            if point is not None:
+            if job.group is not None and wants_device(job):
+                problems[grouped(job)] = None
+            elif point is not None:
                 needed[point.root] = point.sweep
                 if self._forced and job in self._forced:
                     forced.setdefault(point.root, set()).update(point.run_ids)
@@ -80,7 +88,7 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
                 else:
                     problems[place] = None
         if problems:
-            raise WorkflowError("Nothing was started:\n" + "\n".join(f"  {problem}" for problem in problems))
+            raise SidewinderError("Nothing was started:\n" + "\n".join(f"  {problem}" for problem in problems))
         for root, sweep in needed.items():
             self._add(sweep, forced.get(root, ()))
 
@@ -143,7 +151,7 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
 
         place = find(job, self._sweeps)
         if not isinstance(place, UserRule):  # came by a checkpoint, after everything else was looked at
-            raise WorkflowError(place, rule=None if job.is_group() else job.rule)
+            raise SidewinderError(place)
         self.run_job_pre(job)
         self._add(place.sweep)
         self.workflow.async_run(prepare(job))
@@ -236,7 +244,7 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         """Not by failing each job: Snakemake would delete the records that lie under their names."""
         self._stopped = True
         text = f"{self._why}: {self._not_started} jobs were not run. The same command goes on from here."
-        self.workflow.scheduler.executor_error_callback(WorkflowError(text))
+        self.workflow.scheduler.executor_error_callback(SidewinderError(text))
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         from .events import emit
@@ -248,4 +256,4 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         """A dead engine must not leave Snakemake waiting for ever."""
         self._stopped = True
         text = f"Sidewinder's engine ended because of a bug: {type(error).__name__}: {error}. Records are safe."
-        self.workflow.scheduler.executor_error_callback(WorkflowError(text))
+        self.workflow.scheduler.executor_error_callback(SidewinderError(text))

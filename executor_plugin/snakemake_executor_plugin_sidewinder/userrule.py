@@ -35,8 +35,7 @@ def wants_device(job: Any) -> bool:
 def find(job: Any, sweeps: Mapping[str, Sweep]) -> UserRule | str:
     """The job's place, or why there is none, in one sentence that names the rule."""
     if job.is_group():
-        rules = ", ".join(sorted({one.rule.name for one in job.jobs}))
-        return f"rules {rules}: jobs of a group cannot run on a device; take `group:` or `device=` away"
+        return grouped(next(one for one in job.jobs if wants_device(one)))
     rule, name = job.rule, job.rule.name
     problem = _unsuited(job)
     if problem:
@@ -63,6 +62,10 @@ def find(job: Any, sweeps: Mapping[str, Sweep]) -> UserRule | str:
             "as yet (bringing its inputs to another machine is not built)"
         )
     return UserRule(homes[0], device)
+
+
+def grouped(job: Any) -> str:
+    return f"rule {job.rule.name}: jobs of a group cannot run on a device; take `group:` or `device=` away"
 
 
 def _unsuited(job: Any) -> str | None:

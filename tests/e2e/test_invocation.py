@@ -76,8 +76,9 @@ def test_holes_that_the_lab_allows_end_well(snakemake: Snakemake, tmp_path: Path
     assert open_points(lab.run("-n").text) == ["pi5-2"]
     run_id = lab.record("pi5-2").stem
     lab.configure(lab.lab(devices=["pi5"], accept={run_id: "the figure is not needed"}))
-    assert open_points(lab.run("-n").text) == []
-    assert lab.run().rc == 0
+    # as the profile has it: with Snakemake's default triggers a marker that nobody needs any more is "another input"
+    assert open_points(lab.run("-n", "--rerun-triggers", "mtime").text) == []
+    assert lab.run("--rerun-triggers", "mtime").rc == 0
 
 
 @pytest.mark.parametrize("args", [("-n",), ("--lint",), ()], ids=["dry", "lint", "real"])

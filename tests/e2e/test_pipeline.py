@@ -145,7 +145,7 @@ def test_the_installed_rules_make_a_lab_folder(snakemake: Snakemake, tmp_path: P
     shutil.rmtree(lab.folder / "rules")
     text = (REPO / "Snakefile").read_text()
     text = text.replace("from sidewinder.sweep import Sweep", "from sidewinder.sweep import Sweep, rules_dir")
-    for name in ("measure", "report"):
+    for name in ("common", "measure", "report"):
         text = text.replace(f'include: "rules/{name}.smk"', f'include: rules_dir() + "/{name}.smk"')
     (lab.folder / "Snakefile").write_text(text)
     assert open_points(lab.run("-n").text) == ["pi5-1", "pi5-2", "xeon-1", "xeon-2"]

@@ -55,7 +55,7 @@ class Sweep:
         error: type[Exception] = SidewinderError,
         log: logging.Logger | None = None,
     ) -> None:
-        self.workflow, self.error, self.log = workflow, error, log or logging.getLogger(__name__)
+        self.workflow, self.error, self.log = workflow, _alone(error), log or logging.getLogger(__name__)
         self.dry_run = bool(getattr(workflow.output_settings, "dryrun", False))
         self.main_process = bool(workflow.is_main_process)
         self.namespace: str | None = workflow.modifier.namespace
@@ -63,9 +63,9 @@ class Sweep:
             self.plan = self._load(config)
             self._bind()
         except SidewinderError as problem:
-            raise error(str(problem)) from None
+            raise self.error(str(problem)) from None
         except OSError as problem:
-            raise error(f"the run folder {self.folder.root} cannot be used: {problem}") from None
+            raise self.error(f"the run folder {self.folder.root} cannot be used: {problem}") from None
 
     def _load(self, config: Mapping[str, Any]) -> Plan:
         from .config import load  # needed by nobody who only asks for rules_dir()
@@ -136,7 +136,7 @@ class Sweep:
         return [device for device in self._leaves if self.plan.lab.devices[device].kind == "local"]
 
     def pattern(self, kind: str) -> str:
-        """The path of `kind` ("record", "shard", "log", "shard_log", "table", "part") with its wildcards."""
+        """The path of `kind` ("record", "shard", "log", "shard_log", "table", "table_log", "part") with its wildcards."""
         names = RunFolder(self.names.root.replace("{", "{{").replace("}", "}}"))
         return {
             "record": names.record("{device}", "{run_id}"),
@@ -144,12 +144,17 @@ class Sweep:
             "shard": names.shard("{device}", "{shard}"),
             "shard_log": names.log("{device}", "shard-{shard}"),
             "table": names.table("{device}"),
+            "table_log": names.log("{device}", "table"),
             "part": _part(names, "{device}", "{part}"),
         }[kind]
 
     @property
     def html(self) -> str:
         return f"{self.names.summary}/report.html"
+
+    @property
+    def report_log(self) -> str:
+        return f"{self.names.root}/logs/report.log"
 
     @property
     def products(self) -> dict[str, str]:
@@ -364,6 +369,11 @@ class Sweep:
 def bound(workflow: Any) -> dict[str, Sweep]:
     """The sweeps that were bound while this workflow was read, by absolute run folder."""
     return dict(getattr(workflow, "sidewinder_sweeps", {}))
+
+
+def _alone(error: type[Exception]) -> type[Exception]:
+    """The same exception with its message alone: below it Snakemake would print where in here it was raised."""
+    return type("SidewinderError", (error,), {"__traceback__": None})
 
 
 def _held_by_another(root: str) -> bool:
