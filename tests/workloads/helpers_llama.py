@@ -19,7 +19,15 @@ CAPTURES = Path(__file__).parent.parent / "data" / "llama-bench"
 
 
 INDEX: Mapping[str, Any] = json.loads((CAPTURES / "captures.json").read_text())
-FOUND = Found(details={"llama-bench": "/opt/llama-bench/bin/llama-bench", "llama-bench version": "0.7.0"})
+FOUND = Found(
+    details={
+        "programs": {
+            "llama-bench": {"binary": "/opt/llama-bench/bin/llama-bench", "version": "0.7.0"},
+            "llama-server": {"binary": "/opt/llama-bench/bin/llama-server", "version": "0.7.0"},
+        },
+        "python": "python3",
+    }
+)
 
 
 def captured(name: str) -> RawResult:

@@ -95,9 +95,8 @@ def test_a_quantised_cache_is_fine_where_flash_attention_is_not_off() -> None:
 
 @pytest.mark.parametrize("backend", WORKLOADS)
 def test_a_task_carries_what_all_llama_tasks_share(backend: str) -> None:
-    found = Found(
-        "/bin/engine", details={"llama-bench": "/bin/engine", "settings": {"env": {"A": "block", "B": "block"}}}
-    )
+    found = Found("/bin/engine", details={"programs": {"llama-bench": {"binary": "/bin/engine", "version": None}}})
+    block = {"env": {"A": "block", "B": "block"}}
     task = WORKLOADS[backend].build_task(
         point(
             backend=backend,
@@ -107,7 +106,7 @@ def test_a_task_carries_what_all_llama_tasks_share(backend: str) -> None:
             sample_hz=2.0,
             extra={"timeout_s": 7, "env": {"B": "point", "N": 3}},
         ),
-        device(env={"A": "device", "C": "device"}, dram_peak_GBs=17.1),
+        device(env={"A": "device", "C": "device"}, dram_peak_GBs=17.1, backends={backend: block}),
         found,
     )
     assert task.checks == (FileCheck("/srv/models/tiny.gguf", "ab" * 32, "model tiny"),)

@@ -25,7 +25,7 @@ def test_both_programs_are_found_in_one_look_each() -> None:
     view = View(existing={BENCH: BENCH, SERVER: SERVER}, answers={BENCH: VERSION, SERVER: VERSION})
     found = discover(view, BLOCK)
     assert (found.binary, found.version) == (BENCH, "0.7.0 (build 11669, commit Debian)")
-    assert found.details["llama-server"] == SERVER
+    assert found.details["programs"]["llama-server"]["binary"] == SERVER
     assert [len(looked) for looked in view.looked] == [2, 2]
 
 
@@ -99,7 +99,7 @@ def test_a_missing_server_fails_its_points_and_no_others() -> None:
 
 # -- command lines ----------------------------------------------------------------------------------------------------
 
-FOUND = Found(BENCH, details={"llama-bench": BENCH, "llama-server": SERVER, "python": "python3"})
+FOUND = Found(details={"programs": {"llama-bench": {"binary": BENCH, "version": None}}})
 
 
 def argv(**settings: Any) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from sidewinder.model import Found, Measurement, Point, RawResult, Task
 from sidewinder.workloads import server_driver
 from sidewinder.workloads.llamacpp import LlamaCpp
 from workloads import fake_llama_server
-from workloads.helpers_llama import device, point, result, run_task
+from workloads.helpers_llama import FOUND, device, point, result, run_task
 
 
 @dataclass
@@ -33,7 +33,8 @@ class Bench:
     how: str = "good"
 
     def task(self, asked: Point, **of_device: Any) -> Task:
-        details = {"llama-server": str(self.program), "python": sys.executable, "llama-server version": "fake 1"}
+        there = {"llama-server": {"binary": str(self.program), "version": "fake 1"}}
+        details = {"programs": there, "python": sys.executable}
         task = LlamaCpp().build_task(asked, device(**of_device), Found(details=details))
         return replace(task, env={**task.env, "FAKE": self.how, "FAKE_TRACE": str(self.trace)})
 
@@ -209,8 +210,7 @@ GOOD = [
 
 def parse(raw: RawResult) -> Measurement:
     asked = latency_point()
-    found = Found(details={"llama-server": "/x/llama-server", "python": "python3"})
-    return LlamaCpp().parse(asked, LlamaCpp().build_task(asked, device(), found), raw)
+    return LlamaCpp().parse(asked, LlamaCpp().build_task(asked, device(), FOUND), raw)
 
 
 def lines(*changes: tuple[int, dict[str, Any]], without: int | None = None) -> RawResult:

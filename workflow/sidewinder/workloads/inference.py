@@ -86,15 +86,16 @@ def check_mode(point: Point, modes: frozenset[str]) -> None:
         raise ConfigError(f"backend `{point.backend}` measures {known}", key="mode", value=point.mode)
 
 
-def task_for(point: Point, device: Device, request: Request, settings: Mapping[str, Json], task: Task) -> Task:
+def task_for(point: Point, device: Device, request: Request, task: Task) -> Task:
     """``task`` with what all llama tasks share: environment, time-out, the model's check, preparation, sampling.
 
     The innermost declaration of a variable wins: device, the device's block of the backend, the point.
     """
+    block = device.backends.get(point.backend, EMPTY)
     require = tuple(name for name in ("governor", "freq_khz") if getattr(point, name) is not None)
     return replace(
         task,
-        env={**task.env, **device.env, **environment(f"{point.backend}.env", settings.get("env")), **request.env},
+        env={**task.env, **device.env, **environment(f"{point.backend}.env", block.get("env")), **request.env},
         timeout_s=request.timeout_s,
         checks=(FileCheck(request.model_path, point.model_sha256, f"model {point.model}"),),
         prepare={**point.prepare, **{name: getattr(point, name) for name in require}} or EMPTY,

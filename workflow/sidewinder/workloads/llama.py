@@ -78,7 +78,7 @@ class Llama:
         return Found(
             binary=python,
             version=f"cyllama {answer['version']}",
-            details={**answer, "settings": dict(settings)},
+            details={"python_version": answer["python_version"], "commit": answer["commit"]},
         )
 
     def build_task(self, point: Point, device: Device, found: Found) -> Task:
@@ -93,7 +93,7 @@ class Llama:
             stdin=driver_source(),
             notes={"binary": found.binary, "version": found.version},
         )
-        return task_for(point, device, request, found.details.get("settings", {}), task)
+        return task_for(point, device, request, task)
 
     def parse(self, point: Point, task: Task, raw: RawResult) -> Measurement:
         return bench_rows.measurement(point, request_of(point), task, raw, program="llama", hints=_HINTS)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from sidewinder.errors import ConfigError, DeviceFault
-from sidewinder.model import Device, Found, Json, Measurement, Point, RawResult, Task
+from sidewinder.model import EMPTY, Device, Found, Json, Measurement, Point, RawResult, Task
 
 from . import bench_rows, llamacpp_bench, llamacpp_server
 from .base import DeviceView
@@ -49,37 +49,34 @@ class LlamaCpp:
     async def discover(self, view: DeviceView, settings: Mapping[str, Json]) -> Found:
         env = environment("llamacpp.env", settings.get("env"))
         roots = _roots(settings)
-        details: dict[str, Json] = {"settings": dict(settings), "roots": list(roots)}
+        programs: dict[str, Json] = {}
         for program in PROGRAMS.values():
             names = (program, f"{program}.exe")
             path = await view.first_existing([f"{root.rstrip('/')}/{name}" for root in roots for name in names])
             if path is not None:
-                details[program] = path
-                details[f"{program} version"] = await _version_of(view, path, env)
-        found = [details[program] for program in PROGRAMS.values() if program in details]
-        if not found:
-            raise DeviceFault(f"{view.device.id}: {_absent(tuple(PROGRAMS.values()), roots, settings)}")
-        if PROGRAMS["latency"] in details:
+                programs[program] = {"binary": path, "version": await _version_of(view, path, env)}
+        if not programs:
+            raise DeviceFault(f"{view.device.id}: {_absent(tuple(PROGRAMS.values()), settings)}")
+        details: dict[str, Json] = {"programs": programs}
+        if PROGRAMS["latency"] in programs:
             details["python"] = await interpreter_of(view, settings, key="llamacpp.python")
-        versions = [details[f"{program} version"] for program in PROGRAMS.values() if program in details]
-        return Found(binary=found[0], version=versions[0], details=details)
+        first = next(iter(programs.values()))
+        return Found(binary=first["binary"], version=first["version"], details=details)
 
     def build_task(self, point: Point, device: Device, found: Found) -> Task:
         self.validate(point)
         request = request_of(point)
         program = PROGRAMS[point.mode]
-        settings = found.details.get("settings", {})
-        binary = found.details.get(program)
-        if binary is None:
+        there = found.details.get("programs", {}).get(program)
+        if there is None:
             # The device is not at fault: its points of the other mode can be measured.
-            roots = tuple(found.details.get("roots", ()))
-            raise ConfigError(f"{device.id}: {_absent((program,), roots, settings)}", key="mode", value=point.mode)
+            settings = device.backends.get(self.backend, EMPTY)
+            raise ConfigError(f"{device.id}: {_absent((program,), settings)}", key="mode", value=point.mode)
         if point.mode == "throughput":
-            task = llamacpp_bench.bench_task(binary, request, point.extra)
+            task = llamacpp_bench.bench_task(there["binary"], request, point.extra)
         else:
-            task = llamacpp_server.server_task(found.details["python"], binary, request, point.extra)
-        notes = {"binary": binary, "version": found.details.get(f"{program} version")}
-        return task_for(point, device, request, settings, replace(task, notes=notes))
+            task = llamacpp_server.server_task(found.details["python"], there["binary"], request, point.extra)
+        return task_for(point, device, request, replace(task, notes=dict(there)))
 
     def parse(self, point: Point, task: Task, raw: RawResult) -> Measurement:
         request = request_of(point)
@@ -122,12 +119,12 @@ async def _version_of(view: DeviceView, path: str, env: Mapping[str, str]) -> st
     return match.group(1).strip() if match else None
 
 
-def _absent(programs: tuple[str, ...], roots: tuple[str, ...], settings: Mapping[str, Json]) -> str:
+def _absent(programs: tuple[str, ...], settings: Mapping[str, Json]) -> str:
     what = " and no ".join(programs)
     if settings.get("bin_dir") is not None:
         return f"there is no {what} in llamacpp.bin_dir {settings['bin_dir']}"
     return (
-        f"no {what} in {', '.join(roots)}\n"
+        f"no {what} in {', '.join(WELL_KNOWN)}\n"
         "  Build llama.cpp there or say where it is: llamacpp: {bin_dir: ...}. On a Debian machine\n"
         "  scripts/get_llama_bench.sh DIR unpacks both without installing anything: llamacpp: {bin_dir: DIR/bin}"
     )
