@@ -54,7 +54,8 @@ class Engine:
             versions=self._versions,
         )
         self._sessions[folder] = session
-        self._call(lambda reactor: reactor.add(session))
+        if self._thread is not None:
+            self._call(lambda reactor: reactor.add(session))
 
     def submit(self, points: Iterable[tuple[str, str]]) -> None:
         """Points as ``(root, run_id)``, which is also the key of their callbacks."""
@@ -147,7 +148,8 @@ class Engine:
         try:
             asyncio.run(self._run())
         except BaseException as error:  # noqa: BLE001 -- the thread must not die in silence
-            self._callbacks.on_crash(error)
+            if self._reactor is None or self._reactor.error is None:
+                self._callbacks.on_crash(error)
         finally:
             self._over = True
             self._ready.set()
@@ -157,6 +159,8 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._reactor = reactor = Reactor(self._callbacks)
+        for session in self._sessions.values():
+            reactor.add(session)
         self._ready.set()
         ends = [asyncio.ensure_future(event.wait()) for event in (self._stop, reactor.crashed)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -18,6 +18,7 @@ from sidewinder.model import Failure, FailureClass
 from .callbacks import Key
 
 Run = Callable[[], Any]
+TURN = "turn:"  # how the names of turns begin in the core
 
 
 class _Job(NamedTuple):
@@ -48,6 +49,7 @@ class OrdinaryJobs:
         self._turns = 0
         self._turn: str | None = None  # the work id of the turn that is queued or taken
         self._in_turn = False
+        self._stopped = False
 
     @property
     def running(self) -> list[Key]:
@@ -58,6 +60,9 @@ class OrdinaryJobs:
         return len(self._waiting) + len(self._running)
 
     def submit(self, key: Key, run: Run, cores: int = 1) -> None:
+        if self._stopped:
+            self._done(key, "cancelled", None)
+            return
         self._waiting.append(_Job(key, run, min(max(cores, 1), self._cores)))
         self._next()
 
@@ -70,9 +75,11 @@ class OrdinaryJobs:
     def cancelled(self, work_id: str) -> None:
         """The core will not give this turn any more."""
         self._turn = None
-        self.cancel_waiting()
+        self.stop()
 
-    def cancel_waiting(self) -> None:
+    def stop(self) -> None:
+        """Nothing new starts; what runs is its owner's to end."""
+        self._stopped = True
         while self._waiting:
             self._done(self._waiting.popleft().key, "cancelled", None)
 
@@ -83,7 +90,7 @@ class OrdinaryJobs:
             self._start_what_fits()
         elif self._turn is None and self._waiting:
             self._turns += 1
-            self._turn = f"turn:{self._turns}"
+            self._turn = f"{TURN}{self._turns}"
             self._queue_turn(self._turn)
 
     def _start_what_fits(self) -> None:

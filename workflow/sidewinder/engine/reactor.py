@@ -20,8 +20,6 @@ from sidewinder.core.events import (
     DeviceQuarantined,
     Event,
     ExclusiveEnded,
-    Journaled,
-    JournalFailed,
     KillProven,
     PointsQueued,
     TimerFired,
@@ -29,19 +27,18 @@ from sidewinder.core.events import (
     Work,
 )
 from sidewinder.core.instructions import Instruction, Journal, Note, ReportDone, RunExclusive, SetTimer
-from sidewinder.errors import DeviceFault, InternalError, PublishError
-from sidewinder.files.records import Published
+from sidewinder.errors import DeviceFault, InternalError
 from sidewinder.model import Device, Failure, FailureClass, Policy
 
 from .border import event_for
 from .callbacks import Callbacks, Key
+from .claims import Claims
 from .clock import utc_now
 from .devices import DeviceLink
 from .dispatch import Dispatch
+from .ends import Ends
 from .jobs import Job
-from .notices import Notices, warning_of, write_ledger
-from .ordinary import OrdinaryJobs, Run
-from .outline import Outline
+from .ordinary import TURN, OrdinaryJobs, Run
 from .pointjob import PointJob
 from .session import CONTROLLER_GROUP, Session
 from .shard import Shard
@@ -57,16 +54,13 @@ class Reactor:
         self._callbacks = callbacks
         self._campaign = Campaign(Policy(), random.Random())
         self._whole_sweep = whole_sweep  # not for single points: totals and schedule are the sweep's
-        self._notices = Notices(callbacks)
+        self._ends = Ends(callbacks)
         self._sessions: list[Session] = []
-        self._outlines: dict[Session, Outline] = {}
-        self._untold: set[Session] = set()  # labs whose totals displays do not know yet
         self._jobs: dict[str, Job] = {}
         self._links: dict[str, DeviceLink] = {}
         self._dispatch = Dispatch(self._jobs, self._links)
         self._events: deque[Event] = deque()
-        self._claims: list[tuple[Session, Journal, dict[str, Any]]] = []
-        self._unpublished: list[tuple[Job, str, Failure | None]] = []
+        self._claims = Claims()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pump_is_due = False
@@ -97,13 +91,12 @@ class Reactor:
             self._campaign.policy = policy
         elif (policy.retry, policy.busy_wait_s) != (self._campaign.policy.retry, self._campaign.policy.busy_wait_s):
             first = self._sessions[0].plan.lab.experiment
-            self._notices.warning(
+            self._ends.notices.warning(
                 f"lab {session.plan.lab.experiment}: retry and busy_wait_s are those of lab {first} in this run"
             )
         self._sessions.append(session)
         if self._whole_sweep:
-            self._untold.add(session)
-            self._outlines[session] = Outline(session)
+            self._ends.add(session)
         for device in session.core_devices():
             self._links[device.id] = session.links[device.id.partition(":")[2]]
             self.happened(DeviceAdded(device))
@@ -113,35 +106,30 @@ class Reactor:
 
     def submit(self, session: Session, items: Iterable[tuple[Key, str]]) -> None:
         """Points of one lab. What is done already is reported so and not measured, unless a person forced it."""
-        self._tell_totals(session)
+        self._ends.totals(session)
         works = []
         for key, run_id in items:
             if run_id not in session.forced and session.is_done(run_id):
-                self._already_done(session, run_id, key)
+                self._ends.already_done(session, run_id, key)
                 self._callbacks.on_done(key, "ok", None)
             else:
                 works.append(self._open(session, run_id, key, None))
         self._queue(works)
 
     def submit_shard(self, session: Session, name: str, run_ids: Sequence[str], key: Key) -> None:
-        self._tell_totals(session)
+        self._ends.totals(session)
         shard = Shard(session, name, run_ids, key)
         works = []
         for run_id in run_ids:
             if run_id not in session.forced and session.is_done(run_id):
-                self._already_done(session, run_id, key)
+                self._ends.already_done(session, run_id, key)
             else:
                 works.append(self._open(session, run_id, key, shard))
                 shard.open.add(run_id)
         if works:
             self._queue(works)
         else:
-            self._shard_over(shard)
-
-    def _already_done(self, session: Session, run_id: str, key: Key) -> None:
-        self._notices.already_done(session, run_id, key)
-        if session in self._outlines:
-            self._outlines[session].already_done()
+            self._ends.shard_over(shard)
 
     def _open(self, session: Session, run_id: str, key: Key, shard: Shard | None) -> Work:
         work = session.work(run_id)
@@ -152,11 +140,6 @@ class Reactor:
         self._jobs[work.work_id] = job
         return work
 
-    def _tell_totals(self, session: Session) -> None:
-        if session in self._untold:
-            self._untold.discard(session)
-            self._notices.plan(session, session.totals())
-
     def submit_job(self, work: Work, job: Job) -> None:
         self._jobs[work.work_id] = job
         self._queue([work])
@@ -166,7 +149,7 @@ class Reactor:
         self._ordinary.submit(key, run, cores)
 
     def cancel(self, drain: bool) -> None:
-        self._ordinary.cancel_waiting()
+        self._ordinary.stop()
         self.happened(CancelRequested(drain))
 
     async def wait_idle(self) -> bool:
@@ -182,10 +165,8 @@ class Reactor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for outline in self._outlines.values():
-            self._write_outline(outline, last=True)
-        for session in self._sessions:
-            await session.close()
+        self._ends.close()
+        await asyncio.gather(*(session.close() for session in self._sessions))
 
     def explain(self, work_id: str) -> list[str]:
         return self._campaign.explain(work_id, self._loop.time())
@@ -237,8 +218,12 @@ class Reactor:
                     self._carry_out(instruction)
                 if time() > until_s:
                     break
-            self._write_claims()
-            self._publish_pending()
+            if self._claims:
+                events.extend(self._claims.write())
+            refusal = self._ends.publish_pending()
+            if refusal is not None:
+                self._ends.notices.warning(f"no new work is taken: {refusal}")
+                self.cancel(drain=True)
             if not events or time() > until_s:
                 return
 
@@ -286,7 +271,9 @@ class Reactor:
     def _own(self, instruction: Instruction) -> None:
         match instruction:
             case Journal():
-                self._claim(instruction)
+                event = self._claims.add(instruction, self._jobs[instruction.attempt.work_id])
+                if event is not None:
+                    self._events.append(event)
             case ReportDone():
                 self._report(instruction)
             case SetTimer(timer=timer, at_s=at_s):
@@ -305,101 +292,19 @@ class Reactor:
         self._timers.pop(timer, None)
         self.happened(TimerFired(timer))
 
-    def _claim(self, instruction: Journal) -> None:
-        job = self._jobs[instruction.attempt.work_id]
-        line = job.claim(instruction.attempt.n)
-        if line is None:
-            self._events.append(Journaled(instruction.attempt))
-        else:
-            self._claims.append((job.session, instruction, line))
-
-    def _write_claims(self) -> None:
-        """Claims of one slice share one write and one fsync (per run folder)."""
-        if not self._claims:
-            return
-        claims, self._claims = self._claims, []
-        for session in {claim[0] for claim in claims}:
-            mine = [(instruction, line) for owner, instruction, line in claims if owner is session]
-            try:
-                session.journal.append_many([line for _, line in mine], sync=True)
-            except PublishError as error:
-                self._events.extend(JournalFailed(instruction.attempt, str(error)) for instruction, _ in mine)
-            else:
-                self._events.extend(Journaled(instruction.attempt) for instruction, _ in mine)
-
     def _report(self, instruction: ReportDone) -> None:
         work_id = instruction.work_id
-        if work_id.startswith("turn:"):
-            if instruction.outcome == "cancelled":
-                self._ordinary.cancelled(work_id)
-            return
-        job = self._jobs.pop(work_id)
-        line = job.ended(instruction.outcome)
-        if line is not None:
-            try:
-                # not synced: losing it costs one question to the device after a power cut
-                job.session.journal.append(line, sync=False)
-            except PublishError as error:
-                self._notices.warning(f"the journal of {job.session.root} could not be written: {error}")
-        if job.inline:
-            self._unpublished.append((job, instruction.outcome, instruction.failure))
-        else:
-            self._over(job, instruction.outcome, instruction.failure)
-
-    def _over(self, job: Job, outcome: str, failure: Failure | None, told: Published | None = None) -> None:
-        """Say it, now that it is on disk."""
-        self._notices.finished(job, outcome, failure)
-        outline = self._outlines.get(job.session)
-        if outline is not None:
-            outline.ended(job.link.device.id, outcome)
-            if outline.is_due:
-                self._write_outline(outline)
-        if job.shard is None:
-            self._callbacks.on_done(job.key, outcome, failure)
-        elif job.shard.ended(job.run_id, outcome, failure, told):
-            self._shard_over(job.shard)
-
-    def _publish_pending(self) -> None:
-        """Records of one slice's inline points share one sync; only then does anybody hear of them."""
-        if not self._unpublished:
-            return
-        over, self._unpublished = self._unpublished, []
-        told: dict[tuple[Session, str], Published] = {}
-        failed: dict[Session, Failure] = {}
-        for session in {job.session for job, _, _ in over}:
-            try:
-                told.update({(session, run_id): entry for run_id, entry in session.publish_pending().items()})
-            except PublishError as error:
-                failed[session] = Failure(FailureClass.CANCELLED, f"not recorded: {error}")
-        for job, outcome, failure in over:
-            if job.session in failed:
-                self._over(job, "cancelled", failed[job.session])
-            else:
-                self._over(job, outcome, failure, told.get((job.session, job.run_id)))
-        if failed:
-            self._notices.warning(f"no new work is taken: {next(iter(failed.values())).message}")
-            self.cancel(drain=True)
-
-    def _write_outline(self, outline: Outline, *, last: bool = False) -> None:
-        try:
-            outline.write(last=last)
-        except PublishError as error:
-            self._notices.warning(str(error))
-
-    def _shard_over(self, shard: Shard) -> None:
-        outcome, failure = shard.publish()
-        self._callbacks.on_done(shard.key, outcome, failure)
+        if not work_id.startswith(TURN):
+            self._ends.over(self._jobs.pop(work_id), instruction.outcome, instruction.failure)
+        elif instruction.outcome == "cancelled":
+            self._ordinary.cancelled(work_id)
 
     # -- what the engine itself remembers of an event, before the core decides
 
     def _on_started(self, event: AttemptStarted) -> None:
         job = self._jobs[event.attempt.work_id]
         self._mark_overlap(job)
-        self._notices.started(job, event.attempt.n)
-        if job.shard is None or not job.shard.has_started:
-            self._callbacks.on_started(job.key, event.attempt._replace(work_id=job.run_id))
-        if job.shard is not None:
-            job.shard.has_started = True
+        self._ends.started(job, event.attempt.n)
 
     def _on_kill_proven(self, event: KillProven) -> None:
         job = self._jobs.get(event.attempt.work_id)
@@ -412,22 +317,9 @@ class Reactor:
             job.attempt_failed(event.attempt.n, Failure(FailureClass.TRANSPORT, event.error), utc_now())
 
     def _note(self, note: Note) -> None:
-        job = self._jobs.get(note.work_id) if note.work_id else None
-        session = self._session_of(note.device)
-        if job is not None and (sentence := warning_of(note)):
-            job.warn(sentence)
-        if session is not None:
-            if session in self._outlines:
-                self._outlines[session].noted(note)
-            try:
-                write_ledger(session, note, job)
-            except PublishError as error:
-                self._notices.warning(str(error), job)
-        self._notices.note(note, job)
-
-    def _session_of(self, device_key: str) -> Session | None:
-        index, colon, _ = device_key.partition(":")
-        return self._sessions[int(index)] if colon else None
+        index, colon, _ = note.device.partition(":")
+        session = self._sessions[int(index)] if colon else None
+        self._ends.note(note, session, self._jobs.get(note.work_id) if note.work_id else None)
 
     # -- ordinary jobs
 

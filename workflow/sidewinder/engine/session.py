@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
@@ -173,8 +174,7 @@ class Session:
 
     async def close(self) -> None:
         """Bounded: what a link leaves running on its device ends there by its lease."""
-        for link in self.links.values():
-            await link.close()
+        await asyncio.gather(*(link.close() for link in self.links.values()), return_exceptions=True)
         self.release()
 
     def release(self) -> None:
