@@ -222,11 +222,10 @@ class Front:
 
     def op_ack(self, message: "dict[str, Any]", _blob: bytes) -> "dict[str, Any]":
         key = _key(message)
-        meta = self.store.meta(key)
-        if meta and not self.store.has_result(key) and meta.get("boot_id") == self.boot and key in self.links:
+        if key in self.links and not self.store.has_result(key):
             return {"error": "running", "detail": "this attempt has not ended yet"}
         self.store.forget(key)
-        return {"forgotten": meta is not None}
+        return {}
 
     def op_purge(self, message: "dict[str, Any]", _blob: bytes) -> "dict[str, Any]":
         """Forget a whole campaign, unless something of it may still run."""

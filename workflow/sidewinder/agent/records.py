@@ -33,6 +33,7 @@ class RecordStore:
     def __init__(self, state_dir: str) -> None:
         self.state_dir = state_dir
         self.runs = os.path.join(state_dir, "runs")
+        self._swept = set()  # type: set[str]
 
     def campaign(self, campaign: str) -> str:
         return os.path.join(self.runs, check_component(campaign))
@@ -130,7 +131,10 @@ class RecordStore:
         return forgotten
 
     def sweep_drafts(self, campaign: str) -> None:
-        """Remove drafts and trash whose maker is gone."""
+        """Remove drafts and trash whose maker is gone; once in a front's life."""
+        if campaign in self._swept:
+            return
+        self._swept.add(campaign)
         try:
             names = os.listdir(self.campaign(campaign))
         except FileNotFoundError:

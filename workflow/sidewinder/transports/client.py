@@ -272,7 +272,7 @@ class AgentClient:
             if session.hello is not None and not session.hello.done():
                 session.hello.set_result(message)
         elif op == "ended":
-            future = session.runs.pop((message["run_id"], message["n"]), None)
+            future = session.runs.get((message["run_id"], message["n"]))
             if future is not None and not future.done():
                 future.set_result(_status(message))
         else:
@@ -393,6 +393,27 @@ class AgentClient:
         """Start an attempt. Idempotent: where the device has it already, the outcome is ``exists``."""
         if task.inline is not None:
             raise InternalError("a task without a process does not go to a device")
+        session, key = self._session, (run_id, n)
+        if session is not None and session.lost is None and key not in session.runs:
+            # The front watches what it starts: its end may be told before anybody waits for it.
+            session.runs[key] = asyncio.get_running_loop().create_future()
+        try:
+            started = await self._start(run_id, n, task, slot)
+        except BaseException:
+            self._unsubscribe(session, key)
+            raise
+        if started.outcome != "started":
+            self._unsubscribe(session, key)
+        return started
+
+    @staticmethod
+    def _unsubscribe(session: _Session | None, key: tuple[str, int]) -> None:
+        if session is not None and key not in session.waiting:
+            future = session.runs.pop(key, None)
+            if future is not None:
+                future.cancel()
+
+    async def _start(self, run_id: str, n: int, task: Task, slot: int) -> Started:
         message, _ = await self._call(
             "start",
             blob=task.stdin,
@@ -428,16 +449,20 @@ class AgentClient:
             raise TransportError(f"{self._point_of}: no link to wait on")
         key = (run_id, n)
         ended = session.runs.get(key)
+        watched = ended is not None  # started on this channel, or waited for already: the front tells its end
         if ended is None:
             ended = asyncio.get_running_loop().create_future()
             session.runs[key] = ended
         session.waiting[key] = session.waiting.get(key, 0) + 1
         try:
-            # The subscription stands before the question: an end between the two cannot be missed.
-            message, _ = await self._call("attach", **self._attempt(run_id, n))
-            status = _status(message)
-            if status.state != "running":
-                return status
+            if not watched:
+                # The subscription stands before the question: an end between the two cannot be missed.
+                message, _ = await self._call("attach", **self._attempt(run_id, n))
+                status = _status(message)
+                if status.state != "running":
+                    if not ended.done():
+                        ended.set_result(status)  # also for those who began to wait meanwhile
+                    return status
             if session.heart is None or session.heart.done():
                 session.heart = asyncio.create_task(self._beat(session), name=f"heartbeats {self.device.id}")
             return await asyncio.shield(ended)
@@ -454,9 +479,9 @@ class AgentClient:
         does not know has ended unheard and is asked for again."""
         patience_s = max(3 * self.heartbeat_s, HEARTBEAT_PATIENCE_S)
         missing: dict[tuple[str, int], int] = {}
-        while session.runs and session.lost is None:
+        while session.waiting and session.lost is None:
             await asyncio.sleep(self.heartbeat_s)
-            if not session.runs:
+            if not session.waiting:
                 return
             try:
                 message, _ = await self._call("hb", wait_s=patience_s)
@@ -470,9 +495,9 @@ class AgentClient:
                     missing.pop(key, None)
                     if watched[key] > max(self.lease_s, patience_s) and not future.done():
                         text = f"the runner of {key[0]}#{key[1]} is there but silent for {watched[key]:.0f} s"
-                        session.runs.pop(key, None)
                         future.set_exception(TransportError(f"{self._point_of}: {text}"))
-                elif future is session.runs.get(key):
+                        future.exception()
+                elif not future.done():
                     missing[key] = missing.get(key, 0) + 1
                     if missing[key] >= 2:  # once may be an `ended` that is on its way
                         await self._ask_again(session, key, future)
@@ -483,10 +508,10 @@ class AgentClient:
         except TransportError as error:
             if not future.done():
                 future.set_exception(error)
+                future.exception()
             return
         status = _status(message)
         if status.state != "running" and not future.done():
-            session.runs.pop(key, None)
             future.set_result(status)
 
     async def fetch(self, run_id: str, n: int) -> RawResult:
@@ -513,6 +538,7 @@ class AgentClient:
 
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
+        self._unsubscribe(self._session, (run_id, n))
         await self._call("ack", **self._attempt(run_id, n))
 
     async def stop(self, run_id: str, n: int, *, wait_s: float = STOP_S) -> bool:
