@@ -314,3 +314,21 @@ def test_time_to_first_token_and_to_the_end_are_those_of_the_stream(monkeypatch:
     assert got["ttft_ms"] == pytest.approx(105.0)
     assert got["e2e_ms"] == pytest.approx(150.0)
     assert (got["prompt_tokens"], got["output_tokens"]) == (8, 2)
+
+
+def test_a_port_that_was_lost_to_somebody_else_is_tried_anew(bench: Bench) -> None:
+    """Between asking for a free port and listening on it, another program may take it: no fault of the server's."""
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        taken = stranger.getsockname()[1]
+        lost_once = f"""
+real_free_port, asked = free_port, []
+def free_port(wanted):
+    asked.append(1)
+    return {taken} if len(asked) == 1 else real_free_port(wanted)
+"""
+        asked = latency_point()
+        task = bench.task(asked)
+        source = task.stdin.replace(b'if __name__ == "__main__":', lost_once.encode() + b'\nif __name__ == "__main__":')
+        got = LlamaCpp().parse(asked, task, run_task(replace(task, stdin=source)))
+    assert got.ok, got.message
+    assert bench.server()["argv"][5] != str(taken)

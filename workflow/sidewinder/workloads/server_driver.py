@@ -48,11 +48,13 @@ def main(argv: list[str]) -> int:
     binary, model, request = os.path.expanduser(argv[1]), os.path.expanduser(argv[2]), json.loads(argv[3])
     for stopping in STOPPING:
         signal.signal(stopping, on_signal)
-    server = None
+    server: subprocess.Popen[bytes] | None = None
     patience_s = TERMINATE_S
     status, message = 1, ""
     try:
-        for tries_left in reversed(range(PORT_TRIES)):
+        tries = 0
+        while True:
+            tries += 1
             port = free_port(request["port"])
             with open(LOG, "wb") as log:
                 started_ns = time.perf_counter_ns()
@@ -63,7 +65,8 @@ def main(argv: list[str]) -> int:
                 break
             except Refused:
                 # A port that was free a moment ago may have gone to somebody else: that says nothing of the server.
-                if not (tries_left and request["port"] is None and server.poll() is not None and is_taken(port)):
+                died = server.poll() is not None
+                if not (tries < PORT_TRIES and died and request["port"] is None and is_taken(port)):
                     raise
         load_ms = (time.perf_counter_ns() - started_ns) / 1e6
         tell(kind="server", port=port, load_ms=load_ms, model=described(port))
