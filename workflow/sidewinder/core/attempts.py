@@ -89,7 +89,7 @@ def on_status(c: Campaign, item: Item, event: ev.StatusAnswered, out: list[Instr
             kill(item, state.attempt, state.slot, False, out)
     elif event.state == "absent":
         item.doubtful = item.inherited = False
-        if not charge(c, item, f"attempt {item.n} never reached the device", out):
+        if item.suspect and not charge(c, item, item.n, f"attempt {item.n} never reached the device", out):
             return
         if c.stop is not None:
             service.cancel(c, item, out)
@@ -154,7 +154,8 @@ def on_busy(c: Campaign, item: Item, event: ev.AttemptBusy, out: list[Instructio
             c.evictions[holder] = item
             out.append(do.Kill(holder, item.lane.id))
             return
-        if type(other.state) in (Queued, BackingOff) and other.doubtful:
+        if type(other.state) in (Queued, BackingOff):
+            other.doubtful = True  # whatever was believed: the device is the truth
             hand_over(c, item, other, holder, state.slot, out)
             return
         if change_places(item, other):
@@ -201,7 +202,7 @@ def wait_for_slot(c: Campaign, item: Item, holder: str, out: list[Instruction]) 
     since_s = lane.busy_since_s.setdefault(state.slot, c.now_s)
     limit_s = c.policy.busy_wait_s
     if c.now_s - since_s >= limit_s:
-        reason = f"{lane.id} was busy with {holder} of another controller for {c.now_s - since_s:.0f} s"
+        reason = f"{lane.name} was busy with {holder} of another controller for {c.now_s - since_s:.0f} s"
         service.hole(c, item, f"{reason} (busy_wait_s: {limit_s:g})", FailureClass.TRANSPORT, out, holder=holder)
         return
     if lane.out_of_service is not None:
@@ -310,7 +311,9 @@ def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Inst
         return
     item.doubtful = item.inherited = False
     item.n += 1
-    if not charge(c, item, f"attempt {state.attempt.n} was lost on the device and is proven dead", out):
+    if not charge(
+        c, item, state.attempt.n, f"attempt {state.attempt.n} was lost on the device and is proven dead", out
+    ):
         return
     if c.stop is not None:
         service.cancel(c, item, out)
@@ -326,7 +329,7 @@ def on_kill_unproven(c: Campaign, item: Item, event: ev.KillUnproven, out: list[
         return
     if isinstance(state, Evicting):
         del c.evictions[state.holder]
-    reason = f"{event.attempt} could not be proven dead on {item.lane.id} ({event.reason})"
+    reason = f"attempt {event.attempt.n} could not be proven dead on {item.lane.name} ({event.reason})"
     service.quarantine(c, item.lane, reason, out)
     if c.stop is not None:
         service.cancel(c, item, out)
@@ -372,14 +375,13 @@ def is_trial(item: Item) -> bool:
     return isinstance(state, Trial) and state.work_id == item.work_id
 
 
-def charge(c: Campaign, item: Item, why: str, out: list[Instruction]) -> bool:
-    """The attempt is known to be gone: if the way to it had failed, it costs one of the budget. False: that was all."""
-    if not item.suspect:
-        return True
+def charge(c: Campaign, item: Item, gone: int, why: str, out: list[Instruction]) -> bool:
+    """Attempt ``gone`` is known to be over without a result: if the way to it had failed, it costs one of the budget.
+    False: that was the last one."""
+    item.repeats += item.suspect
     item.suspect = False
-    item.repeats += 1
     if item.repeats < c.policy.retry.max_attempts:
-        note(item, "retry", out, attempt=item.n, max_attempts=c.policy.retry.max_attempts, error=why, delay_s=0.0)
+        note_retry(c, item, FailureClass.TRANSPORT, gone, why, out, over=True)
         return True
     exhausted(c, item, why, out)
     return False
@@ -387,7 +389,8 @@ def charge(c: Campaign, item: Item, why: str, out: list[Instruction]) -> bool:
 
 def exhausted(c: Campaign, item: Item, error: str, out: list[Instruction]) -> None:
     tries = c.policy.retry.max_attempts
-    reason = f"{tries} attempt(s) on {item.lane.id} failed on the way (last: {error})"
+    note(item, "exhausted", out, attempt=item.n, max_attempts=tries, error=error[:600])
+    reason = f"{tries} attempt(s) on {item.lane.name} failed on the way (last: {error})"
     service.hole(c, item, reason, FailureClass.TRANSPORT, out)
 
 
@@ -402,7 +405,7 @@ def lost_contact(c: Campaign, item: Item, error: str, costs: bool, out: list[Ins
         exhausted(c, item, error, out)
     else:
         item.at_tail = item.at_tail if trial else 1
-        back_off(c, item, error, FailureClass.TRANSPORT, item.failures_in_row, opened, out)
+        back_off(c, item, error, FailureClass.TRANSPORT, item.failures_in_row, out, opened=opened)
     service.failed(c, lane, opened, error, out)
 
 
@@ -412,31 +415,38 @@ def back_off(
     error: str,
     failure_class: FailureClass,
     failures: int,
-    opened: bool,
     out: list[Instruction],
+    *,
+    opened: bool = False,
 ) -> None:
     """Give back slot and turn, wait, then queue again."""
+    out_of_service = item.lane.out_of_service
     if c.stop is not None:
         service.cancel(c, item, out)
-        return
-    out_of_service = item.lane.out_of_service
-    if out_of_service is not None:
+    elif out_of_service is not None:
         service.hole(c, item, out_of_service.reason, out_of_service.cause, out)
-        return
-    delay_s = wait_s(c.policy.retry, failures, c.rng)
-    c.let_go(item)
-    item.state = BackingOff(c.set_timer("retry", item, c.now_s + delay_s, out))
-    note(
-        item,
-        "retry",
-        out,
-        failure_class=failure_class.value,
-        attempt=item.n,
-        max_attempts=c.policy.retry.max_attempts,
-        error=error[:600],
-        breaker_opened=opened,
-        delay_s=delay_s,
-    )
+    else:
+        failed = item.attempt.n if item.attempt is not None else item.n
+        delay_s = wait_s(c.policy.retry, failures, c.rng)
+        c.let_go(item)
+        item.state = BackingOff(c.set_timer("retry", item, c.now_s + delay_s, out))
+        over = not item.doubtful
+        note_retry(c, item, failure_class, failed, error, out, over=over, delay_s=delay_s, breaker_opened=opened)
+
+
+def note_retry(
+    c: Campaign,
+    item: Item,
+    failure_class: FailureClass,
+    attempt: int,
+    error: str,
+    out: list[Instruction],
+    **fields: Any,
+) -> None:
+    """``over``: the attempt is known to be over, so what follows repeats it; else the device is asked first."""
+    tries = c.policy.retry.max_attempts
+    known = {"failure_class": failure_class.value, "attempt": attempt, "max_attempts": tries, "error": error[:600]}
+    note(item, "retry", out, **known, **fields)
 
 
 def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, ran: bool) -> None:
@@ -462,7 +472,7 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
         item.n += ran  # a refused attempt does not exist on the device: its number is still free
         if item.inherited and ran and c.stop is None:
             item.inherited = False
-            note(item, "retry", out, failure_class=failure.failure_class.value, attempt=item.n, error=failure.message)
+            note_retry(c, item, failure.failure_class, item.n - 1, failure.message, out, over=True)
             c.claim(item, item.state.slot, out)  # type: ignore[union-attr, arg-type]
         elif rule.point is PointEffect.RETRY:
             lost_contact(c, item, failure.message, True, out)
@@ -473,11 +483,11 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
 def preempted(c: Campaign, item: Item, error: str, out: list[Instruction]) -> None:
     item.preemptions += 1
     if item.preemptions > MAX_PREEMPTIONS:
-        reason = f"preempted {item.preemptions} times on {item.lane.id} (last: {error})"
+        reason = f"preempted {item.preemptions} times on {item.lane.name} (last: {error})"
         service.hole(c, item, reason, FailureClass.PREEMPTED, out)
     else:
         item.at_tail = 1
-        back_off(c, item, error, FailureClass.PREEMPTED, item.preemptions, False, out)
+        back_off(c, item, error, FailureClass.PREEMPTED, item.preemptions, out)
 
 
 def note(item: Item, kind: str, out: list[Instruction], **fields: Any) -> None:

@@ -33,19 +33,27 @@ from sidewinder.core.turns import Group
 from sidewinder.errors import InternalError
 from sidewinder.model import AttemptId, Failure, Policy
 
-_STEPS = {
-    (state, event): (attempts.HANDLERS[event], allowed)
-    for (state, event), allowed in TRANSITIONS.items()
-    if event in attempts.HANDLERS
-}
-
-
 #: Moves that are remembered: hundreds of points' worth, so that the story of a point on a slow device is whole.
 LOG_LENGTH = 10_000
 STORY_LENGTH = 24
 
-_ABOUT_A_WORK = frozenset({ev.Published, ev.PublishFailed, ev.ExclusiveEnded})
-_ABOUT_AN_ATTEMPT = frozenset(attempts.HANDLERS) - _ABOUT_A_WORK - {ev.TimerFired}
+Steps = dict[type[Any], tuple[attempts.Handler, frozenset[type[Any]]]]
+
+
+def _steps(event: type[Any]) -> Steps:
+    """What this event does in each state, and which states may follow."""
+    handler = attempts.HANDLERS[event]
+    return {state: (handler, allowed) for (state, met), allowed in TRANSITIONS.items() if met is event}
+
+
+_WORK_STEPS: dict[type[Any], Steps] = {
+    event: _steps(event) for event in (ev.Published, ev.PublishFailed, ev.ExclusiveEnded)
+}
+_TIMER_STEPS = _steps(ev.TimerFired)
+_ATTEMPT_STEPS: dict[type[Any], Steps] = {
+    e: _steps(e) for e in attempts.HANDLERS if e not in _WORK_STEPS and e is not ev.TimerFired
+}
+_NO_STEPS: Steps = {}
 _ABOUT_A_KILL = frozenset({ev.KillProven, ev.KillUnproven, ev.TransportFailed})
 
 
@@ -80,34 +88,37 @@ class Campaign:
         out: list[Instruction] = []
         kind = type(event)
         item: Item | None
-        if kind in _ABOUT_AN_ATTEMPT:
+        steps = _ATTEMPT_STEPS.get(kind)
+        if steps is not None:
             attempt: AttemptId = event.attempt  # type: ignore[union-attr]
             item = self.items.get(attempt.work_id)
             if item is None or (item.attempt is not attempt and item.attempt != attempt):
                 item = self.evictions.get(attempt) if kind in _ABOUT_A_KILL else None
                 if item is None:
                     self._drop(attempt, kind, out)
-        elif kind in _ABOUT_A_WORK:
-            work_id: str = event.work_id  # type: ignore[union-attr]
-            item = self.items.get(work_id)
+                    return out
+        elif kind is ev.Acked:
+            return out  # the device's last word: nothing follows from it
+        elif (steps := _WORK_STEPS.get(kind)) is not None:
+            item = self.items.get(event.work_id)  # type: ignore[union-attr]
             if item is None:
-                raise InternalError(f"{kind.__name__} about {work_id!r}, which is not open here")
+                raise InternalError(f"{event!r}, but no such work is open here")
         elif kind is ev.TimerFired:
+            steps = _TIMER_STEPS
             item = self._timer_fired(event, out)  # type: ignore[arg-type]
         else:
+            steps = _NO_STEPS
             item = None
-            if kind is not ev.Acked:  # the device's last word: nothing follows from it
-                service.HANDLERS[kind](self, event, out)
+            service.HANDLERS[kind](self, event, out)
         if item is not None:
-            before = item.state
-            step = _STEPS.get((type(before), kind))
+            step = steps.get(type(item.state))
             if step is None:
-                raise self.unexpected(item, f"{event!r} in state {type(before).__name__}")
+                raise self.unexpected(item, f"{event!r} in state {type(item.state).__name__}")
             handler, allowed = step
             self._log.append((now_s, item, kind))
             handler(self, item, event, out)
             if type(item.state) not in allowed:
-                raise self.unexpected(item, f"{type(before).__name__} + {kind.__name__} -> {item.state!r}")
+                raise self.unexpected(item, f"after {event!r}, {item.state!r}")
         freed = self._freed
         while freed:
             self._give_turns(freed.pop(), out)

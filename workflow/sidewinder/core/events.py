@@ -26,6 +26,7 @@ class Work(NamedTuple):
 
 class DeviceAdded(NamedTuple):
     device: Device
+    name: str = ""  # what messages call it, where ``device.id`` is only the engine's key; "": the id
 
 
 class PointsQueued(NamedTuple):

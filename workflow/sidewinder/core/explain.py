@@ -34,7 +34,7 @@ def explain(c: Campaign, work_id: str, now_s: float) -> list[str]:
     item = c.items.get(work_id)
     if item is None:
         return [f"{work_id} is not part of this invocation"]
-    lines = [f"{work_id} on {item.lane.id}: {_where(c, item, now_s)}"]
+    lines = [f"{work_id} on {item.lane.name}: {_where(c, item, now_s)}"]
     if isinstance(item.state, Queued):
         lines += _what_blocks(item, now_s)
     if item.repeats or item.preemptions:
@@ -97,9 +97,9 @@ def _what_blocks(item: Item, now_s: float) -> list[str]:
         if isinstance(state, Open):
             reasons.append(f"it is probed in {max(0.0, state.until_s - now_s):.0f} s")
     if not lane.slots.free:
-        reasons.append(f"all {len(lane.slots)} slot(s) of {lane.id} are in use")
+        reasons.append(f"all {len(lane.slots)} slot(s) of {lane.name} are in use")
     if group.held >= group.limit and group.name is not None:
-        names = ", ".join(member.id for member in group.members)
+        names = ", ".join(member.name for member in group.members)
         reasons.append(f"all {group.limit} turn(s) of group {group.name} ({names}) are taken")
     return reasons
 

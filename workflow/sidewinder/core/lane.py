@@ -32,6 +32,7 @@ class Lane:
         "group",
         "id",
         "jobs",
+        "name",
         "out_of_service",
         "outcomes",
         "points",
@@ -39,9 +40,10 @@ class Lane:
         "slots",
     )
 
-    def __init__(self, device: Device, group: Group) -> None:
+    def __init__(self, device: Device, group: Group, name: str = "") -> None:
         self.device = device
         self.id = device.id
+        self.name = name or device.id  # for people
         self.group = group
         self.slots = Slots(max(1, device.max_concurrency))
         self.points = Queue()

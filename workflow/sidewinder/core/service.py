@@ -41,7 +41,7 @@ def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) 
         raise InternalError(f"device {device.id!r} was added twice")
     name = device.resource_group
     group = Group(None) if name is None else c.groups.setdefault(name, Group(name))
-    lane = Lane(device, group)
+    lane = Lane(device, group, event.name)
     group.join(lane)
     c.lanes[device.id] = lane
 
@@ -122,7 +122,7 @@ def gave_up(c: Campaign, lane: Lane, out: list[Instruction]) -> bool:
     if limit_s is None or lane.out_of_service is not None or down_s(c, lane) < limit_s:
         return False
     reason = (
-        f"{lane.id} was taken out of service: no run completed for {down_s(c, lane):.0f} s "
+        f"{lane.name} was taken out of service: no run completed for {down_s(c, lane):.0f} s "
         f"after repeated transport failures (last: {lane.breaker.reason})"
     )
     out.append(do.Note("given_up", lane.id, None, {"reason": reason, "down_s": down_s(c, lane)}))
@@ -189,7 +189,7 @@ def quarantine(c: Campaign, lane: Lane, reason: str, out: list[Instruction]) -> 
     if lane.out_of_service is not None:
         return
     out.append(do.Note("quarantined", lane.id, None, {"reason": reason[:600]}))
-    take_out(c, lane, OutOfService(f"{lane.id} is quarantined: {reason}", FailureClass.DEVICE), out)
+    take_out(c, lane, OutOfService(f"{lane.name} is quarantined: {reason}", FailureClass.DEVICE), out)
 
 
 def take_out(c: Campaign, lane: Lane, out_of_service: OutOfService, out: list[Instruction]) -> None:

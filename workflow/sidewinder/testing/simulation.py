@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidewinder.core import attempts
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
+from sidewinder.core.breaker import Open, Trial
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.events import Event, Work
 from sidewinder.core.instructions import Instruction
@@ -214,8 +214,11 @@ class _Invocation:
         if isinstance(event, ev.Journaled):
             self.journaled.add(event.attempt)
         self._witness(event)
+        breakers = [lane.breaker for lane in self.campaign.lanes.values()]
+        trials = [(b, b.state.work_id) for b in breakers if isinstance(b.state, Trial)]
         instructions = self.campaign.handle(event, now_s)
         self.campaign.check_invariants()
+        self.trial_failures.update(work_id for b, work_id in trials if isinstance(b.state, Open))
         if isinstance(event, ev.TimerFired):
             self._check_timer(event, before, now_s)
         self._check_turns(instructions)
@@ -236,10 +239,6 @@ class _Invocation:
                 self.disk.failed_in[event.work_id] = self.sim.invocation
             if attempt is not None:
                 self.disk.in_flight[event.work_id] = False
-        elif isinstance(event, ev.TransportFailed):
-            item = self.campaign.items.get(event.attempt.work_id)
-            if item is not None and attempts.is_trial(item):
-                self.trial_failures[item.work_id] += 1
         elif isinstance(event, ev.ResultArrived):
             failure_class = classify(event.evidence)
             if failure_class not in _REPEATABLE:
@@ -275,9 +274,10 @@ class _Invocation:
         sim, rng = self.sim, self.rng
         now_s = sim.clock.monotonic_s
         match instruction:
-            case do.Note(kind, _, work_id, _):
-                if kind in ("retry",) and work_id is not None:
-                    self.repeat_notes[work_id] += 1
+            case do.Note("retry", _, str(work_id), fields):
+                self.repeat_notes[work_id] += fields["over"]
+            case do.Note():
+                pass
             case do.SetTimer(timer, at_s):
                 self._later(max(0.0, at_s - now_s), ev.TimerFired(timer))
                 if self.early_timers and rng.random() < 0.3:
