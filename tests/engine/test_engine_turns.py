@@ -12,6 +12,7 @@ from engine.helpers_engine import QUICK, WAIT_S, Told, command, make_plan, noops
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.instructions import RunExclusive, StartAttempt
 from sidewinder.engine import Engine, shell_task
+from sidewinder.engine.session import CONTROLLER_GROUP, Session
 from sidewinder.errors import ConfigError
 from sidewinder.model import Device, Failure, FailureClass
 
@@ -117,7 +118,7 @@ def test_how_ordinary_jobs_fail(tmp_path):
 
 def test_at_most_one_turn_of_the_controller_is_out(tmp_path, local, monkeypatch):
     """Seen from the core: between a start and its end nobody else of the controller starts."""
-    running, seen = set(), []
+    running, seen, turns = set(), [], []
     handle = Campaign.handle
 
     def watched(self, event, now_s):
@@ -128,6 +129,7 @@ def test_at_most_one_turn_of_the_controller_is_out(tmp_path, local, monkeypatch)
             if isinstance(instruction, StartAttempt | RunExclusive):
                 work = instruction.attempt.work_id if isinstance(instruction, StartAttempt) else instruction.work_id
                 running.add(work)
+                turns.append(work.partition(":")[0])
                 seen.append(len(running))
         self.check_invariants()
         return out
@@ -143,6 +145,40 @@ def test_at_most_one_turn_of_the_controller_is_out(tmp_path, local, monkeypatch)
     told.wait(5)
     assert engine.shutdown(20)
     assert set(seen) == {1}
+    assert sorted(turns) == ["0", "0", "0", "0", "turn"]
+
+
+def test_what_is_this_machine_is_one_group_whatever_it_is_called(tmp_path):
+    devices = [
+        Device("local", "local", resource_group="laptop", group_max_concurrency=1),
+        Device("pod", "kubernetes", resource_group="laptop"),
+        Device("other", "local", max_concurrency=2),
+        Device("pi5", "ssh", settings={"host": "pi5.lan"}),
+        Device("pi5-again", "ssh", settings={"host": "pi5.lan"}),
+        Device("pi5-gpu", "ssh", settings={"host": "pi5.lan"}, lock="gpu"),
+        Device("box", "ssh", settings={"host": "box.lan"}, resource_group="rack"),
+    ]
+    plan = make_plan(tmp_path, noops(1), devices=devices)
+    session = Session(3, str(tmp_path), plan)
+    groups = {device.id: device.resource_group for device in session.core_devices()}
+    session.release()
+    assert {groups[f"3:{name}"] for name in ("local", "pod", "other")} == {CONTROLLER_GROUP}
+    assert groups["3:pi5"] == groups["3:pi5-again"] != groups["3:pi5-gpu"]
+    assert groups["3:box"] == "rack"
+
+
+def test_after_a_stop_no_ordinary_job_starts(tmp_path):
+    told = Told()
+    engine = Engine(told)
+    holding, ran = threading.Event(), []
+    engine.submit_exclusive("first", lambda: holding.wait(WAIT_S))
+    engine.cancel()
+    engine.submit_exclusive("second", lambda: ran.append(1))
+    told.wait(1)
+    holding.set()
+    told.wait(2)
+    assert engine.shutdown(20)
+    assert (told.done["second"], ran) == ("cancelled", [])
 
 
 # -- rules with device=
