@@ -127,6 +127,18 @@ def test_a_refused_run_never_runs_and_is_put_back(tmp_path: Path, machine: Path)
     drive(tmp_path / "state", body, root=str(machine))
 
 
+def test_a_run_that_timed_out_is_put_back_before_its_end_is_told(tmp_path: Path, machine: Path) -> None:
+    async def body(bench: Bench) -> None:
+        client = await bench.client()
+        task = sh("exec sleep 1000", prepare={"governor": "performance"}, timeout_s=0.1, grace_s=0.1)
+        raw = await run(client, "r", task)
+        assert raw.state == "timeout"
+        assert raw.evidence["prepare"]["restored"] is True
+        assert values(machine, "scaling_governor") == ["ondemand"] * 2
+
+    drive(tmp_path / "state", body, root=str(machine))
+
+
 def test_a_stopped_run_is_put_back(tmp_path: Path, machine: Path) -> None:
     async def body(bench: Bench) -> None:
         client = await bench.client()
