@@ -41,10 +41,14 @@ def test_a_value_arrives_as_it_is_whatever_it_holds(value):
         ("{many}", "[1,2]"),
         ("{odd}", "{threads}"),  # what a value holds is not looked at again
         ("", ""),
+        ("{n-gpu}", "8"),
+        ("{{n-gpu}}", "{n-gpu}"),
+        ("{a-b}", "{a-b}"),  # no parameter of this name: somebody else's braces
+        ("{{a-b}}", "{{a-b}}"),
     ],
 )
 def test_placeholders(argument, expected):
-    parameters = {"rate": 1e-5, "on": True, "many": [1, 2], "odd": "{threads}"}
+    parameters = {"rate": 1e-5, "on": True, "many": [1, 2], "odd": "{threads}", "n-gpu": 8}
     assert task(replace(POINT, command=("prog", argument), threads=4, parameters=parameters)).argv[1] == expected
 
 

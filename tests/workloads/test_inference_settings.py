@@ -116,3 +116,14 @@ def test_a_task_carries_what_all_llama_tasks_share(backend: str) -> None:
     assert (task.timeout_s, task.sample_hz, task.notes["dram_peak_GBs"]) == (7.0, 2.0, 17.1)
     assert task.prepare == {"settle_s": 5, "governor": "performance"}
     assert task.require == ("governor",)
+
+
+def test_a_models_own_batch_size_is_used_unless_the_axis_says_another():
+    from dataclasses import replace
+
+    from sidewinder.model import Point
+    from sidewinder.workloads.inference import request_of
+
+    point = Point("id", "e", "local", "llama", "throughput", model="m", model_path="m.gguf", extra={"batch_size": 64})
+    assert request_of(point).batch_size == 64
+    assert request_of(replace(point, batch_size=32)).batch_size == 32

@@ -4,7 +4,7 @@ A point says ``command`` (an argv) and ``metrics``: ``{name: regex with one grou
 
 * There is no shell, ever. ``{threads}`` or any other axis or parameter is put into its own argument, so a value with
   blanks, quotes, ``$(…)`` or line ends arrives byte for byte (B03). ``{{threads}}`` stays as the text ``{threads}``;
-  other braces (awk, JSON, ``find -exec``) are left alone.
+  other braces (awk, JSON, ``find -exec``) are left alone. A parameter may be called ``n-gpu`` (B01).
 * The program runs once per point: ``repetitions`` is for the program to use (``{repetitions}``), not for us. To see
   the spread between invocations, which is what comparisons rest on (docs/design.md §6), plan more points.
 * ``extra``: ``timeout_s`` (3600), ``env``, ``cwd`` (a fresh empty folder). Placeholders work in all strings of them.
@@ -25,7 +25,7 @@ from sidewinder.model import EMPTY, Device, Found, Json, Measurement, Output, Po
 from .base import DeviceView
 
 DEFAULT_TIMEOUT_S = 3600.0
-_PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+_PLACEHOLDER = re.compile(r"\{\{([^\W\d][\w.-]*)\}\}|\{([^\W\d][\w.-]*)\}")
 _EXTRA_KEYS = ("cwd", "env", "timeout_s")
 _AXES = (
     "device",
@@ -118,6 +118,9 @@ def _fill(text: str, values: Mapping[str, Json], key: str) -> str:
 
     def one(match: re.Match[str]) -> str:
         literal, name = match.groups()
+        said = literal or name
+        if said not in values and not said.isidentifier():
+            return match[0]  # `{a-b}`: no parameter of this point, so somebody else's braces
         if literal is not None:
             return "{" + literal + "}"
         if name not in values:

@@ -49,6 +49,8 @@ def request_of(point: Point) -> Request:
     """The point's request. Raises ``ConfigError`` naming the key for what can never work."""
     if not point.model_path:
         raise ConfigError(f"backend `{point.backend}` needs a model with a path", key="model", value=point.model)
+    # a model's own `batch_size` comes in `extra`, as in mlsys (M-15); the axis, where there is one, is what was asked
+    batch_size = point.extra.get("batch_size") if point.batch_size is None else point.batch_size
     request = Request(
         model_path=point.model_path,
         prompt_tokens=_count("prompt_tokens", point.prompt_tokens, DEFAULT_TOKENS, least=0),
@@ -57,7 +59,7 @@ def request_of(point: Point) -> Request:
         repetitions=_count("repetitions", point.repetitions, DEFAULT_REPETITIONS, least=1),
         warmup=None if point.warmup is None else _count("warmup", point.warmup, 0, least=0),
         threads=None if point.threads is None else _count("threads", point.threads, 1, least=1),
-        batch_size=None if point.batch_size is None else _count("batch_size", point.batch_size, 1, least=1),
+        batch_size=None if batch_size is None else _count("batch_size", batch_size, 1, least=1),
         flash_attention=_flash_attention(point.flash_attention),
         cache_type=point.kv_quantization,
         timeout_s=timeout_of(point.extra),
