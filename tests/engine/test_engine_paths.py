@@ -7,6 +7,7 @@ import os
 import pathlib
 
 import pytest
+
 from sidewinder import config
 from sidewinder.engine import run_points
 from sidewinder.files import plan as plans

@@ -78,6 +78,7 @@ def device_facts(root: str = "/") -> "dict[str, Any]":
         "logical_cores": os.cpu_count(),
         "boot_id": boot_id() or None,
         "python": sys.version.split()[0],
+        "python_executable": sys.executable or None,
         "compiler": sys.version.partition("[")[2].rstrip("]") or None,
         "libc": _libc_version(),
         "placement": placement(root),

@@ -235,7 +235,8 @@ class Runner:
         digests = DigestCache(self.state_dir)
         expanded = {}
         for path, sha256, what in self.task.get("checks") or []:
-            real = expand_path(path)
+            # a relative path counts from the account's home, where the front stands; the run itself has another folder
+            real = os.path.abspath(expand_path(path))
             expanded[path] = real
             try:
                 if not os.path.exists(real):
@@ -248,6 +249,8 @@ class Runner:
             if found != sha256.lower():
                 raise Refused("digest_mismatch", f"{what}: {real} has SHA-256 {found}, declared is {sha256.lower()}")
         argv[0] = expand_path(argv[0])
+        if "/" in argv[0] and not self.task.get("cwd"):
+            argv[0] = os.path.abspath(argv[0])  # `tools/bench` lies in the home too, not in the run's fresh folder
         return [expanded.get(word, word) for word in argv]
 
     def _measure(self, argv: "list[str]") -> str:

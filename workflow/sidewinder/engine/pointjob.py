@@ -28,7 +28,7 @@ from sidewinder.workloads import registry
 from sidewinder.workloads.base import Workload
 
 from .callbacks import Key
-from .clock import utc_now
+from .clock import utc_now, utc_of
 from .session import Session
 from .shard import Shard
 
@@ -47,6 +47,14 @@ def _as_seen_on(device: Device, point: Point) -> Point:
     if device.kind != "local" or path is None or path.startswith("~"):
         return point
     return replace(point, model_path=os.path.abspath(path))
+
+
+def _started_from_here(device: Device, task: Task) -> Task:
+    """The same for a program: ``./bench.sh`` is the one that lies where the person stands."""
+    program = task.argv[0] if task.argv else ""
+    if device.kind != "local" or task.cwd is not None or "/" not in program or program.startswith("~"):
+        return task
+    return replace(task, argv=(os.path.abspath(program), *task.argv[1:]))
 
 
 class PointJob:
@@ -132,7 +140,7 @@ class PointJob:
             except Exception as error:
                 # docs/design.md §3: our own code could not build the task, without the device: that is `config`
                 raise ConfigError(f"backend {self.point.backend} could not build the task: {_said(error)}") from error
-            self._task = task if self.inline else with_environment(task, device)
+            self._task = task if self.inline else with_environment(_started_from_here(device, task), device)
         return self._task
 
     @property
@@ -160,9 +168,9 @@ class PointJob:
         entry = self._attempts.setdefault(n, {"n": n})
         for key in ("class", "error"):  # the link was lost meanwhile, the run was not
             entry.pop(key, None)
-        stamps = raw.evidence.get("stamps") or EMPTY
-        if "start_utc" not in entry and stamps.get("start_utc"):  # adopted: only the device saw it start
-            entry["start_utc"] = stamps["start_utc"]
+        started = (raw.evidence.get("stamps") or EMPTY).get("start") or EMPTY
+        if "start_utc" not in entry and "wall_ns" in started:  # adopted: only the device saw it start, by its clock
+            entry["start_utc"] = utc_of(started["wall_ns"])
         entry.update(end_utc=at_utc, outcome=raw.state)
 
     def parse(self) -> Failure | None:
