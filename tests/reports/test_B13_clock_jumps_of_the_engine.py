@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,15 +25,18 @@ def local(tmp_path):
 
 def jumping(monkeypatch, offsets_s):
     """Each look at the wall clock of this process sees another jump."""
-    real, calls = time.time, iter(range(10**9))
+    real, calls = time.time_ns, iter(range(10**9))
+    monkeypatch.setattr(clock, "time_ns", lambda: real() + offsets_s[next(calls) % len(offsets_s)] * 10**9)
 
-    class Jumping(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            offset_s = offsets_s[next(calls) % len(offsets_s)]
-            return datetime.fromtimestamp(real(), UTC) + timedelta(seconds=offset_s)
 
-    monkeypatch.setattr(clock, "datetime", Jumping)
+def test_what_is_written_down_follows_the_wall_clock_also_backwards(monkeypatch):
+    at_s = datetime(2026, 10, 25, 0, 59, 59, tzinfo=UTC).timestamp()
+    expected = []
+    for offset_s in (0, 1, -3600, 600, 0):
+        monkeypatch.setattr(clock, "time_ns", lambda offset_s=offset_s: int((at_s + offset_s) * 10**9) + 5_999_999)
+        expected.append(datetime.fromtimestamp(at_s + offset_s, UTC).isoformat(timespec="seconds")[:19] + ".005+00:00")
+        assert clock.utc_now() == expected[-1]
+    assert len(set(expected)) == 4
 
 
 @pytest.mark.parametrize("offsets_s", [[0, -3600, 600], [0, 86400 * 365]])

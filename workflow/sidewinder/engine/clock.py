@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from time import time_ns
+
+_second: tuple[int, str] = (-1, "")  # the last second that was asked for, and its text: asked several times a point
 
 
 def utc_now() -> str:
     """Now, with offset, to the millisecond: ``2026-11-30T12:00:00.123+00:00`` (never local time: B13)."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def utc_of(wall_ns: int) -> str:
-    """A stamp of some machine's wall clock in the same form."""
-    return datetime.fromtimestamp(wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    global _second
+    seconds, rest_ns = divmod(time_ns(), 1_000_000_000)
+    known, text = _second
+    if known != seconds:
+        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        _second = (seconds, text)
+    return f"{text}.{rest_ns // 1_000_000:03d}+00:00"

@@ -28,6 +28,9 @@ class DeviceView(Protocol):
 
 
 class Workload(Protocol):
+    """One backend. A workload whose class says ``inline = True`` ends inside the engine: no device is asked, nothing is
+    started, ``parse`` gets an empty result (``noop``)."""
+
     backend: ClassVar[str]
     modes: ClassVar[frozenset[str]]
 
