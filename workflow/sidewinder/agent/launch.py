@@ -1,6 +1,7 @@
 """A launch: the way from a ``start`` frame to a detached runner, each step of it complete or without trace."""
 
 import errno
+import gc
 import os
 import socket
 
@@ -115,6 +116,7 @@ def _detach(run: "Callable[[], None]", keep: "set[int]", folder: str) -> None:
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         close_all_but({0, 1, 2} | keep)
+        gc.disable()  # a collection would touch, and so copy, every page that is shared with the front
         run()
     except BaseException as error:  # noqa: BLE001  # nobody above us: leave a note and be seen as `runner_died`
         _leave_note(folder, error)
