@@ -17,3 +17,8 @@ def utc_now() -> str:
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         _second = (seconds, text)
     return f"{text}.{rest_ns // 1_000_000:03d}+00:00"
+
+
+def utc_of(wall_ns: int) -> str:
+    """A stamp of some machine's wall clock in the same form."""
+    return datetime.fromtimestamp(wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
