@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from snakemake_executor_plugin_sidewinder.points import PointJob
 
 
-class SidewinderError(WorkflowError):  # type: ignore[misc]
+class SidewinderError(WorkflowError):
     """A message for a person, alone: below it Snakemake would print where in here it was raised."""
 
-    __traceback__ = None  # type: ignore[assignment]  # what Snakemake reads
+    __traceback__ = None  # what Snakemake reads
 
 
 class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no types

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -75,13 +76,14 @@ class Sweep:
                 stdout=log,
                 stderr=log,
             )
+            peak, stop = _watch_peak(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
+            stop.set()
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             tail = (self.folder / "log").read_text(errors="replace")[-3000:]
             give_up(f"snakemake ended with {process.returncode}:\n{tail}")
-        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        return Cost(usage.ru_utime + usage.ru_stime, peak)
+        return Cost(usage.ru_utime + usage.ru_stime, peak[0])
 
     def forget(self) -> None:
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
@@ -126,6 +128,23 @@ def shards(figures: Figures, where: Path, points: int, points_per_job: int) -> N
     figures.tell(f"shards_nothing_to_do_{points}", nothing.cpu_s, "CPU_s", 10)
     figures.tell(f"shards_peak_memory_{points}", max(dry.peak_bytes, ran.peak_bytes) / 1e6, "MB", 250)
     shutil.rmtree(sweep.folder)
+
+
+def _watch_peak(pid: int) -> tuple[list[int], threading.Event]:
+    """The peak memory of the controller itself, without the processes beside it (which `wait4` mixes in)."""
+    peak, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.1):
+            try:
+                for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                    if line.startswith("VmHWM:"):
+                        peak[0] = int(line.split()[1]) * 1024
+            except OSError:
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    return peak, stop
 
 
 def give_up(text: str) -> NoReturn:

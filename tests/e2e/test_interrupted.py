@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -74,12 +75,11 @@ def test_kill_9_and_the_same_command_again(held: tuple[LabFolder, Started]) -> N
     started.kill(signal.SIGKILL)
     started.wait()
     again = lab.start()
-    # the attempt that was running is adopted, not measured a second time
-    until(lambda: "pi5" in again.text(), again)
+    until(lambda: "Execute 2 jobs" in again.text(), again)
     (lab.folder / "HOLD-pi5-2").unlink()
     ended = again.wait()
     assert ended.rc == 0, ended.text
-    assert sorted(lab.starts) == ["pi5-1", "pi5-2", "pi5-3"]
+    assert sorted(lab.starts) == ["pi5-1", "pi5-2", "pi5-3"], "the running attempt is adopted, not measured again"
     assert "Nothing to be done" in lab.run().text
 
 
@@ -89,8 +89,6 @@ def test_a_record_that_is_there_is_not_measured_again_after_a_crash(snakemake: S
     lab.configure(lab.lab(devices=["pi5"]))
     assert lab.run().rc == 0
     record = str(lab.record("pi5-1").relative_to(lab.folder))
-    import base64
-
     marker = lab.folder / ".snakemake/incomplete" / base64.b64encode(record.encode()).decode()
     marker.touch()
     listed = lab.run("-n").text

@@ -180,7 +180,9 @@ class LabFolder:
         return self.start(*args, executor=executor, env=env).wait()
 
     def start(self, *args: str, executor: Sequence[str] = OURS, env: Mapping[str, str] | None = None) -> Started:
-        return self.snakemake.start((*executor, *COMMON, *args), self.folder, env)
+        # where agents keep their slots: else every test of this machine would wait for every other's
+        environ = {"XDG_CACHE_HOME": str(self.folder / ".cache"), **(env or {})}
+        return self.snakemake.start((*executor, *COMMON, *args), self.folder, environ)
 
     def fail(self, *names: str) -> None:
         """Points (`pi5-1`) that fail from now on."""

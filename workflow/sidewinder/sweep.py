@@ -7,6 +7,7 @@ nothing of it: ``error`` is the exception that a Snakefile may raise, ``log`` it
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -24,6 +25,7 @@ from .files import plan as plans
 from .files.layout import RunFolder
 from .model import Plan
 
+IN_PROCESS = 5000  # points up to which tables and report are made in the controller itself
 FAN_IN = 250  # leaves that one job may depend on: Snakemake's cost per aggregating job grows with their square
 
 
@@ -249,14 +251,34 @@ class Sweep:
     # -- what the rules run --------------------------------------------------------------------------------------------
 
     def make_table(self, device: str, out: str) -> None:
-        from . import report
+        from . import renderer, report
 
-        report.table(self.folder.root, self.plan, device, out)
+        with self._said_by_snakemake():
+            if self._is_big:
+                renderer.table(self.folder.root, self.plan.selected, device, out)
+            else:
+                report.table(self.folder.root, self.plan, device, out)
 
     def make_report(self) -> None:
-        from . import report
+        from . import renderer, report
 
-        report.build(self.folder.root, self.plan)
+        with self._said_by_snakemake():
+            if self._is_big:
+                renderer.report(self.folder.root, self.plan.selected)
+            else:
+                report.build(self.folder.root, self.plan)
+
+    @property
+    def _is_big(self) -> bool:
+        """Whether the controller's memory is worth a second process."""
+        return len(self.plan.points) > IN_PROCESS
+
+    @contextlib.contextmanager
+    def _said_by_snakemake(self) -> Iterator[None]:
+        try:
+            yield
+        except SidewinderError as problem:
+            raise self.error(str(problem)) from None
 
     # -- how it ended --------------------------------------------------------------------------------------------------
 
