@@ -227,6 +227,20 @@ def test_the_retried_point_goes_to_the_tail_but_one_that_may_still_run_comes_fir
         world.expect(do.Journal, "p", n=2)
 
 
+def test_what_the_device_ended_because_we_were_away_is_repeated_at_the_tail() -> None:
+    with World([PI], EXACT) as world:
+        world.queue("p", "q", "r", on="pi")
+        world.runs("p")
+        world.happens(ev.ResultArrived(a("p"), Evidence("lease_expired")))
+        world.noted("retry", failure_class="transport", attempt=1, over=True)
+        world.runs("q")
+        world.advance(10.0)
+        world.ends("q")
+        world.runs("r")
+        world.ends("r")
+        world.expect(do.Journal, "p", n=2)
+
+
 def test_two_failures_in_a_row_let_the_device_rest_so_that_a_blip_does_not_open_the_breaker() -> None:
     with World([PI], EXACT) as world:
         world.queue("p", "q", "r", on="pi")
@@ -631,18 +645,27 @@ def test_an_open_breaker_costs_one_probe_per_cooldown_and_a_trial_closes_it() ->
         world.runs("q")
 
 
-def test_a_failed_trial_costs_the_point_no_attempt() -> None:
+@pytest.mark.parametrize("failed_by", ["a question", "a start", "a run that ended while we were away"])
+def test_a_failed_trial_costs_the_point_no_attempt(failed_by: str) -> None:
     with World([FRAGILE], Policy(retry=RetryPolicy(max_attempts=2, jitter=0.0))) as world:
         broken(world, "p")
-        before = world.campaign.items["p"].repeats
         world.advance(180.0)
         world.expect(do.Probe, "pi")
         world.happens(ev.ProbeAnswered("pi", True))
         world.expect(do.Journal, "p")
         world.happens(ev.Journaled(a("p")))
         world.expect(do.AskStatus, "p")
-        world.happens(lost("p"))
-        assert world.campaign.items["p"].repeats == before
+        if failed_by == "a question":
+            world.happens(lost("p"))
+        elif failed_by == "a start":
+            world.happens(ev.StatusAnswered(a("p"), "absent"))  # this is known now, and costs one
+            world.expect(do.StartAttempt, "p")
+            world.happens(ev.AttemptRefused(a("p"), Failure(FailureClass.TRANSPORT, "no answer")))
+        else:
+            world.happens(ev.StatusAnswered(a("p"), "finished"))
+            world.expect(do.Attach, "p")
+            world.happens(ev.ResultArrived(a("p"), Evidence("lease_expired")))
+        assert world.campaign.items["p"].repeats == (failed_by == "a start")
         assert board(world, "pi")["service"] == "down"
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sidewinder.core import attempts, service
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
+from sidewinder.core.attempts import new
 from sidewinder.core.breaker import HEALTHY, HalfOpen, Trial
 from sidewinder.core.events import Event
 from sidewinder.core.instructions import Instruction
@@ -187,9 +188,9 @@ class Campaign:
         if breaker.state is not HEALTHY and isinstance(breaker.state, HalfOpen):
             breaker.try_with(item.work_id)
             lane.update_gate()
-        item.attempt = attempt = AttemptId(item.work_id, item.n)
-        item.state = Claiming(attempt, slot)
-        out.append(do.Journal(attempt, lane.id))
+        item.attempt = attempt = new(AttemptId, (item.work_id, item.n))
+        item.state = new(Claiming, (attempt, slot))
+        out.append(new(do.Journal, (attempt, lane.id)))
 
     def move(self, item: Item, why: type[Any], state: State) -> None:
         """A move that no event about the item itself caused, held against the table."""
@@ -226,11 +227,11 @@ class Campaign:
     def finish(self, item: Item, outcome: str, failure: Failure | None, out: list[Instruction]) -> None:
         """The work is over: everything it held is free, and only its outcome is remembered."""
         self.let_go(item)
-        item.state = done = Done(outcome, item.n, item.lane.id)
+        item.state = done = new(Done, (outcome, item.n, item.lane.id))
         self.done[item.work_id] = done
         del self.items[item.work_id]
         item.lane.outcomes[outcome] += 1
-        out.append(do.ReportDone(item.work_id, outcome, failure))
+        out.append(new(do.ReportDone, (item.work_id, outcome, failure)))
 
     def unexpected(self, item: Item, what: str) -> InternalError:
         return InternalError(
