@@ -29,13 +29,23 @@ IN_PROCESS = 5000  # points up to which tables and report are made in the contro
 FAN_IN = 250  # leaves that one job may depend on: Snakemake's cost per aggregating job grows with their square
 
 
-def rules_dir() -> str:
-    """Where ``measure.smk`` and ``report.smk`` lie: beside the package in a wheel, at the top of a source checkout."""
+def workflow_dir() -> Path:
+    """Where the Snakefile and its ``rules/`` lie: inside the package in a wheel, at the top of a source checkout."""
     package = Path(__file__).resolve().parent
-    for folder in (package / "_rules", package.parent.parent / "rules"):
-        if (folder / "measure.smk").is_file():
-            return str(folder)
+    for folder in (package / "_workflow", package.parent.parent):
+        if (folder / "rules" / "measure.smk").is_file():
+            return folder
     raise ConfigError("the rules of Sidewinder are not installed beside it", hint="install the package again")
+
+
+def rules_dir() -> str:
+    """The folder of ``measure.smk`` and ``report.smk``, for a Snakefile that includes them one by one."""
+    return str(workflow_dir() / "rules")
+
+
+def snakefile() -> str:
+    """The path of the whole workflow, for ``module: snakefile:``."""
+    return str(workflow_dir() / "Snakefile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +148,7 @@ class Sweep:
         return [device for device in self._leaves if self.plan.lab.devices[device].kind == "local"]
 
     def pattern(self, kind: str) -> str:
-        """The path of `kind` ("record", "shard", "log", "shard_log", "table", "table_log", "part") with its wildcards."""
+        """The path of `kind` with its wildcards, as a rule declares it."""
         names = RunFolder(self.names.root.replace("{", "{{").replace("}", "}}"))
         return {
             "record": names.record("{device}", "{run_id}"),
