@@ -15,6 +15,7 @@ help:  ## this list
 
 run: setup models  ## measure the default lab (config/lab.yaml) on this machine, ends with the path of the report
 	@snakemake --profile profiles/lab
+	@echo "$(CURDIR)/runs/first-sweep/summary/report.html"
 
 test: setup-test  ## install what the tests need, run them all
 	@bash tests/run.sh

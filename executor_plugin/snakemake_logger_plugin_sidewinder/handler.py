@@ -40,6 +40,7 @@ _CHATTER_TEXT = (
     "host: ",
     "Assuming unrestricted shared filesystem",
     "You are running snakemake in",
+    "Elapsed time",
 )
 
 

@@ -300,6 +300,7 @@ class Sweep:
         """The exit code is honest: open points are an error unless the lab allows holes (the report is there)."""
         left = self.open_points()
         if not left:
+            self.log.info(f"Report: {self.folder.summary}/report.html")
             return
         text = self.open_sentence(left)
         if self.plan.lab.policy.allow_holes:
