@@ -37,8 +37,8 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
     def __post_init__(self) -> None:
         """All that can be refused is refused here, at once and before anything runs."""
         # imported here: Snakemake imports every plugin at every start, whatever it is asked to do
-        from sidewinder.engine import Engine
         from sidewinder import errors
+        from sidewinder.engine import Engine
         from sidewinder.sweep import bound
 
         from .points import Forced, Points

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from plugin.helpers_plugin import REPO, LabFolder, Snakemake, open_points
+from plugin.helpers_plugin import LabFolder, Snakemake, open_points
 
 PIPELINE = """
 import json
@@ -139,13 +141,19 @@ rule good:
     assert (lab.folder / "good.txt").exists(), "the others go on"
 
 
-def test_the_installed_rules_make_a_lab_folder(snakemake: Snakemake, tmp_path: Path) -> None:
-    """What `sidewinder init` writes: a Snakefile that includes the rules of the installed package."""
+def test_a_lab_folder_of_ones_own(snakemake: Snakemake, tmp_path: Path) -> None:
+    """`sidewinder init` writes a Snakefile that imports the installed rules; the profile's meaning is the same."""
     lab = LabFolder(snakemake, tmp_path / "own")
-    shutil.rmtree(lab.folder / "rules")
-    text = (REPO / "Snakefile").read_text()
-    text = text.replace("from sidewinder.sweep import Sweep", "from sidewinder.sweep import Sweep, rules_dir")
-    for name in ("common", "measure", "report"):
-        text = text.replace(f'include: "rules/{name}.smk"', f'include: rules_dir() + "/{name}.smk"')
-    (lab.folder / "Snakefile").write_text(text)
-    assert open_points(lab.run("-n").text) == ["pi5-1", "pi5-2", "xeon-1", "xeon-2"]
+    for name in ("Snakefile", "rules", "config"):
+        path = lab.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    subprocess.run([str(Path(sys.executable).with_name("sidewinder")), "init", "."], cwd=lab.folder, check=True)
+    lab.configure(lab.lab(devices=["pi5"]))
+    lab.fail("-2")
+    profile = ("--profile", "profiles/lab")
+    first = lab.run(executor=profile)
+    assert first.rc == 1
+    assert "1 of 2 points are open" in first.text
+    assert open_points(lab.run("-n", executor=profile).text) == ["pi5-2"]
+    lab.fail()
+    assert lab.run(executor=profile).rc == 0

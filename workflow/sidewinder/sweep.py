@@ -39,13 +39,17 @@ def workflow_dir() -> Path:
 
 
 def rules_dir() -> str:
-    """The folder of ``measure.smk`` and ``report.smk``, for a Snakefile that includes them one by one."""
-    return str(workflow_dir() / "rules")
+    """Where the rules lie: beside the package in a wheel, at the top of a source checkout."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_rules", package.parent.parent / "rules"):
+        if (folder / "lab.smk").is_file():
+            return str(folder)
+    raise ConfigError("the rules of Sidewinder are not installed beside it", hint="install the package again")
 
 
 def snakefile() -> str:
-    """The path of the whole workflow, for ``module: snakefile:``."""
-    return str(workflow_dir() / "Snakefile")
+    """What a workflow of one's own imports by `module:`; its config is a whole lab."""
+    return f"{rules_dir()}/lab.smk"
 
 
 @dataclass(frozen=True, slots=True)
