@@ -5,4 +5,15 @@ if not config.get("matrix"):
     configfile: "config/lab.yaml"
 
 
-include: "rules/lab.smk"
+include: "rules/sweep.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        sweep.html,
+    localrule: True
+
+
+onsuccess:
+    sweep.onsuccess()

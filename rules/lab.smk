@@ -1,13 +1,6 @@
-# One lab's sweep: every point of the config is one job, its record is the only output, and the record decides what is
-# open. Included by the Snakefile of this repository, imported by `module:` from a lab folder of one's own.
-from sidewinder.sweep import Sweep
-
-sweep = Sweep(workflow, config, error=WorkflowError, log=logger)
-
-
-include: "common.smk"
-include: "measure.smk"
-include: "report.smk"
+# What a workflow of one's own imports by `module:`: a whole sweep with its target and its hook. (A target in an included
+# file is nobody's default, hence the same lines in the Snakefile.)
+include: "sweep.smk"
 
 
 rule all:
