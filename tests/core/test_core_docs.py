@@ -5,11 +5,11 @@ from __future__ import annotations
 import pathlib
 import re
 
-from sidewinder.core import attempts, lifecycle, service
-from sidewinder.core.attempts import BUSY_POLL_S
+from sidewinder.core import attempts, failing, killing, lifecycle, occupancy, service
 from sidewinder.core.campaign import LOG_LENGTH
 from sidewinder.core.events import CancelRequested
 from sidewinder.core.lifecycle import TRANSITIONS, State
+from sidewinder.core.occupancy import BUSY_POLL_S
 from sidewinder.core.policy import MAX_PREEMPTIONS
 
 DOC = (pathlib.Path(__file__).parents[2] / "docs" / "core.md").read_text(encoding="utf-8")
@@ -46,9 +46,19 @@ def test_every_state_can_be_left_and_reached() -> None:
     assert reached == STATES
 
 
+def test_every_module_has_its_line() -> None:
+    section = DOC[: DOC.index("## The life")]
+    modules = {path.stem for path in pathlib.Path(attempts.__file__).parent.glob("*.py")} - {"__init__"}
+    assert modules == {
+        name
+        for row in re.findall(r"^\| (`.+`) \|", section, flags=re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+
+
 def test_every_note_is_documented() -> None:
     made = set()
-    for module in (attempts, service):
+    for module in (attempts, failing, killing, occupancy, service):
         source = pathlib.Path(module.__file__ or "").read_text(encoding="utf-8")
         made |= set(re.findall(r'\bnote\(\s*item,\s*"(\w+)"', source)) | set(re.findall(r'do\.Note\("(\w+)"', source))
     section = DOC[DOC.index("## Notes") : DOC.index("## How it is tested")]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidewinder.core import attempts, campaign, policy, service, turns
+from sidewinder.core import attempts, campaign, failing, killing, policy, service, turns
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import Open
@@ -49,24 +49,23 @@ def memory_is_retried(patch: Patch) -> None:
 
 def retries_never_end(patch: Patch) -> None:
     """Promise 3: nobody counts attempts."""
-    real = attempts.lost_contact
+    real = failing.lost_contact
 
     def lost_contact(c: Campaign, item: Any, error: str, costs: bool, out: list[Any]) -> None:
         real(c, item, error, False, out)
 
-    patch.setattr(attempts, "lost_contact", lost_contact)
+    patch.setattr(failing, "lost_contact", lost_contact)
 
     def charge(c: Campaign, item: Any, gone: int, why: str, out: list[Any]) -> bool:
-        attempts.note_retry(c, item, FailureClass.TRANSPORT, gone, why, out, over=True)
+        failing.note_retry(c, item, FailureClass.TRANSPORT, gone, why, out, over=True)
         return True
 
-    patch.setattr(attempts, "charge", charge)
+    patch.setattr(failing, "charge", charge)
 
 
 def repeats_are_not_written_down(patch: Patch) -> None:
     """Promise 3: a retry without a line in the ledger."""
-    real = attempts.note
-    patch.setattr(attempts, "note", lambda i, kind, out, **f: None if kind == "retry" else real(i, kind, out, **f))
+    patch.setattr(failing, "note_retry", lambda *_, **__: None)
 
 
 def work_moves(patch: Patch) -> None:
@@ -145,7 +144,7 @@ def unproven_is_taken_for_dead(patch: Patch) -> None:
     """Promise 9: the next attempt starts although the last one may live."""
 
     def on_kill_unproven(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
-        attempts.on_kill_proven(c, item, ev.KillProven(event.attempt), out)
+        killing.on_kill_proven(c, item, ev.KillProven(event.attempt), out)
 
     handler(patch, ev.KillUnproven, on_kill_unproven)
 

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from sidewinder.core import attempts, service
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
-from sidewinder.core.attempts import new
 from sidewinder.core.breaker import HEALTHY, HalfOpen, Trial
 from sidewinder.core.events import Event
 from sidewinder.core.instructions import Instruction
-from sidewinder.core.item import Item
+from sidewinder.core.item import Item, new
 from sidewinder.core.lane import Lane
 from sidewinder.core.lifecycle import (
     TRANSITIONS,

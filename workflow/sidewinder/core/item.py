@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from sidewinder.core.lifecycle import QUEUED, State
+from sidewinder.core import instructions as do
+from sidewinder.core.instructions import Instruction
+from sidewinder.core.lifecycle import QUEUED, Starting, State
 from sidewinder.model import AttemptId, Failure
 
 if TYPE_CHECKING:
     from sidewinder.core.events import Work
     from sidewinder.core.lane import Lane
+
+#: On the way every point takes: the constructor of a named tuple costs twice as much, and there are a dozen a point.
+new: Final = tuple.__new__
 
 
 class Item:
@@ -36,3 +41,12 @@ class Item:
         self.doubtful = in_flight
         #: ... and an earlier invocation started it: how it ended says nothing about the device of today
         self.inherited = in_flight
+
+
+def start(item: Item, attempt: AttemptId, slot: int, out: list[Instruction]) -> None:
+    item.state = new(Starting, (attempt, slot))
+    out.append(new(do.StartAttempt, (attempt, item.lane.id, slot)))
+
+
+def note(item: Item, kind: str, out: list[Instruction], **fields: Any) -> None:
+    out.append(do.Note(kind, item.lane.id, item.work_id, fields))
