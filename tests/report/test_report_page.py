@@ -177,3 +177,17 @@ def test_the_timeline_shows_every_attempt_and_merges_only_what_no_eye_could_tell
     assert sum(b.count for b in merged) == 10_000
     assert {b.outcome for b in merged} == {"failed"}
     assert timeline.timeline([], []) is None
+
+
+def test_long_lists_are_counted_not_printed(tmp_path: Path) -> None:
+    sweep = Sweep(str(tmp_path))
+    for i in range(300):
+        point = sweep.point(f"p{i:03}", parameters={"x": i}, threads=None)
+        sweep.write(point, sweep.failed(point, "measurement", f"exit {i}", warnings=[f"odd {i}"]))
+    tree = parse_html(build(sweep).html)
+    assert len(open_cards(tree)) == 100
+    text = words_of(tree.xpath("//main")[0])
+    assert "200 more open points: each with its reason and command in holes.json" in text
+    assert [words_of(c) for c in tree.xpath('//section[@id="open"]//tbody/tr/*')] == ["local", "ran and failed", "300"]
+    assert "100 rows more: see points.csv" in text
+    assert "260 warnings more: see points.csv" in text

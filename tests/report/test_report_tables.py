@@ -70,6 +70,20 @@ def test_spread_is_that_of_the_repeats(tmp_path: Path) -> None:
     assert "sd.own" not in row.index
 
 
+def test_figures_that_no_float_can_hold_and_names_that_look_alike(tmp_path: Path) -> None:
+    sweep = Sweep(str(tmp_path))
+    point = sweep.point("a")
+    record = sweep.ok(point)
+    record["metrics"] = {"big": 1e308, "a\x01": 1, "a\x02": 2}
+    record["samples"] = {"big": [1e308, 1e308, -1e308]}
+    sweep.write(point, record)
+    sweep.point("b")
+    table = frame_of(sweep)
+    assert table.iloc[0]["metrics.big"] == 1e308
+    assert table.iloc[0]["metrics.a\ufffd"] == 1
+    assert len(table) == 2
+
+
 def test_conditions_are_read_from_the_shape_that_the_agent_writes(tmp_path: Path) -> None:
     sweep = Sweep(str(tmp_path))
     point = sweep.point("a", threads=1)

@@ -55,7 +55,7 @@ def read_all(folder: str, plan: Plan, device: str | None = None) -> Iterator[Rea
 def read_one(folder: str, device: str, run_id: str, point: Point | None = None, accepted: str | None = None) -> Reading:
     path = RunFolder(folder).record(device, run_id)
     problem = None
-    record: Mapping[str, Json] = EMPTY
+    record: dict[str, Json] = {}
     try:
         with open(path, "rb") as file:
             data = file.read()
