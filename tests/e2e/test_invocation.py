@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.helpers_plugin import OURS, REFERENCE, LabFolder, Snakemake, open_points
+from plugin.helpers_plugin import OURS, REFERENCE, LabFolder, Snakemake, open_points, rule_runs
+from sidewinder.sweep import FAN_IN
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +153,42 @@ def test_shards_measure_only_their_open_points(snakemake: Snakemake, tmp_path: P
     assert lab.run().rc == 0
     assert lab.starts[-1] == "pi5-3"
     assert "Nothing to be done" in lab.run().text
+
+
+def test_device_names_are_matched_literally(snakemake: Snakemake, tmp_path: Path) -> None:
+    """B01: dots, dashes and underscores; one name that a careless pattern takes for another."""
+    lab = LabFolder(snakemake, tmp_path / "lab")
+    devices = ["rig-07.lab", "rig-07xlab", "7b-9_2", "7b-9_2.a"]
+    lab.configure(lab.lab(devices=devices, threads=[1]))
+    run = lab.run("-n")
+    assert open_points(run.text) == sorted(f"{device}-1" for device in devices)
+    assert f"wildcards: device=rig-07.lab, run_id={_run_id(run.text, 'rig-07.lab')}" in run.text
+
+
+def _run_id(text: str, device: str) -> str:
+    (found,) = re.findall(rf"records/{re.escape(device)}/([a-z0-9-]+)\.json \(update\)", text)
+    return str(found)
+
+
+def test_many_records_reach_the_report_by_parts(snakemake: Snakemake, tmp_path: Path) -> None:
+    lab = LabFolder(snakemake, tmp_path / "lab")
+    count = FAN_IN + 10
+    lab.configure(
+        {
+            "experiment": "demo",
+            "devices": {"local": {}},
+            "matrix": [{"backend": "noop", "devices": ["local"], "parameters": {"n": list(range(count))}}],
+        }
+    )
+    assert rule_runs(lab.run("-n").text, "part") == 2
+    first = lab.run()
+    assert first.rc == 0, first.text
+    records = sorted((lab.folder / "runs/demo/records/local").glob("*.json"))
+    assert len(records) == count
+    assert "Nothing to be done" in lab.run("-n").text
+    records[-1].unlink()
+    listed = lab.run("-n").text
+    assert rule_runs(listed, "measure") == 1
+    assert (rule_runs(listed, "part"), rule_runs(listed, "table"), rule_runs(listed, "report")) == (1, 1, 1)
+    assert lab.run().rc == 0
+    assert "Nothing to be done" in lab.run("-n").text
