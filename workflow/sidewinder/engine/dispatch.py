@@ -30,6 +30,7 @@ from sidewinder.model import AttemptId, Evidence, RawResult
 
 from .clock import utc_now
 from .devices import DeviceLink
+from .evidence import evidence_of
 from .jobs import Job
 
 # Up to here the parser costs less than the hop to a thread and back (about 0.1 ms) is worth.
@@ -114,7 +115,7 @@ class Dispatch:
                 return TransportFailed(attempt, f"{job.link.device.id}: the run was {ended.state}{why}")
             raw = await client.fetch(job.run_id, attempt.n)
         job.arrived(attempt.n, raw, utc_now())
-        return ResultArrived(attempt, evidence_of(raw))
+        return ResultArrived(attempt, evidence_of(raw, job))
 
     async def kill(self, instruction: Kill) -> Event:
         # not by way of the job: what is killed may be a left-over of a work that is over or unknown here
@@ -165,7 +166,3 @@ def run_id_of(work_id: str) -> str:
 
 def _is_big(raw: RawResult | None) -> bool:
     return raw is not None and len(raw.stdout.head) + len(raw.stdout.tail) > PARSE_INLINE_BYTES
-
-
-def evidence_of(raw: RawResult) -> Evidence:
-    return Evidence(raw.state, raw.returncode, raw.error, raw.detail, raw.oom_kills)

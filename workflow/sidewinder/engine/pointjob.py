@@ -162,6 +162,7 @@ class PointJob:
         entry = self._attempts.setdefault(n, {"n": n})
         entry.update(end_utc=at_utc, outcome="lost", error=failure.message)
         entry["class"] = failure.failure_class.value
+        self.raw = None  # what a lost attempt printed is not this point's output
 
     def arrived(self, n: int, raw: RawResult, at_utc: str) -> None:
         self.raw = raw
@@ -199,6 +200,10 @@ class PointJob:
             if self.raw is not None or self.inline:
                 last.setdefault("end_utc", at_utc)
                 last["outcome"] = "failed" if failure else "ok"
+            if failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED:
+                last["outcome"] = "lost"
+                last.setdefault("class", failure.evidence.get("cause"))
+                last.setdefault("error", failure.evidence.get("reason"))
         if self.raw is not None:
             stored = raw_files.store(
                 session.root, point.device, self.run_id, self.raw, n=max(self._attempts, default=1)
@@ -223,7 +228,10 @@ class PointJob:
             "timestamp_utc": at_utc,
         }
         if failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED:
-            return records.hole(point, self.link.device, reason=failure.message, evidence=failure.evidence, **known)
+            reason = str(failure.evidence.get("reason") or failure.message)
+            return records.hole(
+                point, self.link.device, reason=reason, message=failure.message, evidence=failure.evidence, **known
+            )
         return records.build(
             point,
             self.link.device,

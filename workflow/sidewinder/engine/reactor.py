@@ -98,8 +98,9 @@ class Reactor:
         if self._whole_sweep:
             self._ends.add(session)
         for device in session.core_devices():
-            self._links[device.id] = session.links[device.id.partition(":")[2]]
-            self.happened(DeviceAdded(device))
+            name = device.id.partition(":")[2]
+            self._links[device.id] = session.links[name]
+            self.happened(DeviceAdded(device, name))
         measured_here = any(device.kind == "local" for device in session.plan.lab.devices.values())
         if measured_here and not policy.controller_shares_local:
             self._ordinary.takes_turns = True
@@ -319,7 +320,12 @@ class Reactor:
     def _note(self, note: Note) -> None:
         index, colon, _ = note.device.partition(":")
         session = self._sessions[int(index)] if colon else None
-        self._ends.note(note, session, self._jobs.get(note.work_id) if note.work_id else None)
+        job = self._jobs.get(note.work_id) if note.work_id else None
+        if note.kind == "retry" and job is not None:  # also of an attempt that did come home (preempted, lease over)
+            fields = note.fields
+            failure = Failure(FailureClass(fields.get("failure_class", "transport")), str(fields.get("error", "")))
+            job.attempt_failed(fields["attempt"], failure, utc_now())
+        self._ends.note(note, session, job)
 
     # -- ordinary jobs
 

@@ -136,7 +136,7 @@ def build(
         metrics.setdefault("peak_rss_bytes", peak_rss)
     if measurement is not None:
         notes += measurement.warnings
-    if len(attempts) > 1:
+    if len(attempts) > 1 and not (failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED):
         notes.append(_repeats(attempts))
     stamps = _mapping(evidence.get("stamps"))
     record = {
@@ -184,12 +184,14 @@ def hole(
     reason: str,
     campaign: str,
     versions: Mapping[str, str],
+    message: str | None = None,
     evidence: Mapping[str, Json] = EMPTY,
     **known: Any,
 ) -> dict[str, Any]:
     """The record of a point that was never measured, with M-117's sentences. ``reason``: the last thing seen of the
-    device. ``known``: what ``build`` takes besides (identity, order, attempts, timestamp_utc, moved_to, ...)."""
-    message = f"not attempted: {device.id} was taken out of service; last reason: {reason}; re-run to retry"
+    device. ``message``: the whole sentence, from whoever knows that the device was not taken out of service. ``known``:
+    what ``build`` takes besides (identity, order, attempts, timestamp_utc, moved_to, ...)."""
+    message = message or f"not attempted: {device.id} was taken out of service; last reason: {reason}; re-run to retry"
     return build(
         point,
         device,
