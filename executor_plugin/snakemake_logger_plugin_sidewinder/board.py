@@ -149,8 +149,10 @@ class Board:
         return [Line(f"MOVED {event['device']} {event.get('label', '')}: {event.get('reason', '')}", "warning")]
 
     def _on_warning(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
-        device = f"{event['device']}: " if event.get("device") else ""
-        return [Line(f"warning: {device}{_one_line(str(event.get('message', '')))}", "warning")]
+        text, device = _one_line(str(event.get("message", ""))), event.get("device")
+        # what comes by Snakemake's logger was made a sentence on its way, and has the device in it
+        where = f"{device}: " if device and not text.startswith(str(device)) else ""
+        return [Line(f"warning: {where}{text}", "warning")]
 
     # -- what can be asked ------------------------------------------------------------------------------------------
 

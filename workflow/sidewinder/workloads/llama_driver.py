@@ -54,7 +54,8 @@ def main(argv: list[str]) -> int:
     try:
         model = engine.LlamaModel(path, params)
     except Exception as error:  # noqa: BLE001  whatever it raises: its own words, status 1
-        return fail(f"failed to load model '{path}': {error}", said)
+        # its first sentence: what follows are guesses, and would push the engine's own last words out of sight
+        return fail(f"failed to load model '{path}': {str(error).split('. ')[0]}", said)
     load_ms = (time.perf_counter_ns() - started_ns) / 1e6
 
     tests = [("n_prompt", request["n_prompt"]), ("n_gen", request["n_gen"])]
