@@ -81,7 +81,7 @@ def test_sorting_puts_gaps_last_both_ways(page: helpers_chromium.Page, eventful:
     table = "document.querySelector('table.sortable')"
     click = f"[...{table}.querySelectorAll('th button')].find(b => b.textContent.startsWith('Prefill')).click()"
     column = (
-        f"[...{table}.tBodies[0].rows].map(r => {{const c = r.cells[Math.min(5, r.cells.length - 1)]; "
+        f"[...{table}.tBodies[0].rows].map(r => {{const c = r.cells[Math.min(4, r.cells.length - 1)]; "
         "return c.classList.contains('gap') ? null : Number(c.dataset.value)})"
     )
     for turn in (1, -1):

@@ -155,6 +155,8 @@ def _view(key: tuple[Json, ...], rows: list[Row], seen: list[tuple[str, str]]) -
     varying = {a.title for a in axes}
     constants = list(dict.fromkeys((*asked, *(pair for pair in seen if pair[0] not in varying))))
     x, series, facets = _arrange(axes, rows)
+    if x.columns[0] not in _TOKENS:
+        axes = _with_tokens_merged(axes, rows)
     return View(title, rows, axes, constants, _metrics(rows), x, series, facets)
 
 
@@ -188,17 +190,21 @@ def _arrange(axes: Sequence[Axis], rows: Sequence[Row]) -> tuple[Axis, Axis | No
     if x is None:
         return Axis(("device",), "device", tuple(_distinct(r.get("device") for r in rows))), None, []
     left.remove(x)
-    shape = [a for a in left if a.columns[0] in _TOKENS]
-    if len(shape) > 1:
-        # The columns that vary together are one thing to a reader: the shape of a request.
-        columns = tuple(c for c in _TOKENS if any(c == a.columns[0] for a in shape))
-        order = sorted(rows, key=lambda r: [_sort_key(r.get(c)) for c in columns])
-        merged = Axis(columns, "tokens", tuple(dict.fromkeys(tokens(r, columns) for r in order)))
-        left = [a for a in left if a not in shape] + [merged]
+    left = _with_tokens_merged(left, rows)
     ranked = sorted(left, key=lambda a: {"model": 0, "quant": 1, "device": 2}.get(a.columns[0], 3))
     series = next((a for a in ranked if len(a.values) <= MAX_SERIES), None)
     facets = [a for a in left if a is not series]
     return x, series, facets
+
+
+def _with_tokens_merged(axes: Sequence[Axis], rows: Sequence[Row]) -> list[Axis]:
+    """Token counts that vary together are one thing to a reader: the shape of a request."""
+    columns = tuple(c for c in _TOKENS if any(a.columns == (c,) for a in axes))
+    if len(columns) < 2:
+        return list(axes)
+    ordered = sorted(rows, key=lambda r: [_sort_key(r.get(c)) for c in columns])
+    merged = Axis(columns, "tokens", tuple(dict.fromkeys(tokens(r, columns) for r in ordered)))
+    return [*(a for a in axes if a.columns[0] not in columns), merged]
 
 
 def _metrics(rows: Sequence[Row]) -> list[Metric]:

@@ -19,7 +19,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const rows = [...table.tBodies[0].rows].map((row) => [key(row), row]);
       rows.sort(([a], [b]) => {
         if (a.gap !== b.gap) return a.gap ? 1 : -1; // what was not measured comes last either way
-        const order = Number.isNaN(a.number) || Number.isNaN(b.number) ? a.text.localeCompare(b.text) : a.number - b.number;
+        const order = Number.isNaN(a.number) || Number.isNaN(b.number) ? a.text.localeCompare(b.text, "en", { numeric: true }) : a.number - b.number;
         return up ? order : -order;
       });
       table.tBodies[0].append(...rows.map(([, row]) => row));
