@@ -23,7 +23,9 @@ class Cgroup:
         self.folders = {}  # type: dict[str, str]
         self.version = 0
         paths = self._paths()
-        for mount_root, mount, kind, options in self._mounts():
+        mounts = self._mounts()
+        self._tops = {mount for _root, mount, _kind, _options in mounts}
+        for mount_root, mount, kind, options in mounts:
             names = [""] if kind == "cgroup2" else options
             for name in names:
                 if name not in paths:
@@ -98,7 +100,6 @@ class Cgroup:
         """The tightest CPU quota from our group up to the root of the mount."""
         quotas = []
         folder = self.folders.get("cpu" if self.version == 1 else "")
-        top = {mount for _root, mount, _kind, _options in self._mounts()}
         while folder:
             if self.version == 2:
                 words = (read_text(os.path.join(folder, "cpu.max")) or "").split()
@@ -109,7 +110,7 @@ class Cgroup:
                 period = read_number(os.path.join(folder, "cpu.cfs_period_us"))
                 if quota is not None and quota > 0 and period:
                     quotas.append(quota / period)
-            if folder in top:
+            if folder in self._tops:
                 break
             folder = os.path.dirname(folder)
         return min(quotas) if quotas else None

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 _BEFORE_TAKEOVER = ("client", "ping", "bye")
+_SMALL_RESULT_BYTES = 65536  # up to here a result comes with the news of the run's end: a round trip less
+_REAP_S = 0.02
 
 
 def state_folder(options: "dict[str, Any]") -> str:
@@ -54,6 +56,8 @@ class Front:
         self.buffer = FrameBuffer()
         self.store = RecordStore(self.options["state_dir"])
         self.links = {}  # type: dict[Key, Link]
+        self.runners = {}  # type: dict[Key, int]  # pids of those that we started, to be reaped
+        self.ending = set()  # type: set[int]  # those that said their last word
         self.boot = boot_id()
         self.takeover_fd = None  # type: int | None
         self.client = ""
@@ -68,6 +72,8 @@ class Front:
         while not self.leaving:
             self.pump.turn(self._patience_s())
             self._lose_the_silent()
+            self._reap()
+            self.store.empty_trash()  # after the answers: nobody waits for it
         self.jobs.end()
 
     def say(self, message: "dict[str, Any]", blob: bytes = b"") -> None:
@@ -173,9 +179,10 @@ class Front:
         highest = self.store.highest(key[0], key[1])
         if key[2] <= highest:
             return {"outcome": "stale", "max_attempt": highest}
-        answer, connection = launch(self.store, self.options, key, message, blob, self.boot)
-        if connection is not None:
-            link = Link(key, connection)
+        answer, runner = launch(self.store, self.options, key, message, blob, self.boot)
+        if runner is not None:
+            self.runners[key] = runner[0]
+            link = Link(key, runner[1])
             link.attached = link.answered = True  # one end of a socket pair: it ends when the runner does
             self._watch(link)
         elif answer["outcome"] == "exists":
@@ -314,11 +321,26 @@ class Front:
         known = self._state(link.key) or self._told(link.key, "lost", "runner_died")
         self._reply_waiting(link, known)
         if link.attached:
-            self.say(dict(known, op="ended", run_id=link.key[1], n=link.key[2]))
+            told = dict(known, op="ended", run_id=link.key[1], n=link.key[2])
+            found = read_result(self.store.result_path(link.key), _SMALL_RESULT_BYTES)
+            if found is not None:
+                told["result"] = found[0]
+            self.say(told, found[1] if found is not None else b"")
+        if link.key in self.runners:
+            self.ending.add(self.runners.pop(link.key))
+
+    def _reap(self) -> None:
+        """A runner closes its sockets a moment before it is dead: look again until it is."""
+        for pid in list(self.ending):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                self.ending.discard(pid)
 
     def _patience_s(self) -> "float | None":
         ends = [link.asked_s + self.answer_s for link in self.links.values() if link.waiting]
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        patience_s = max(0.0, min(ends) - time.monotonic()) if ends else None
+        if self.ending:
+            return _REAP_S if patience_s is None else min(patience_s, _REAP_S)
+        return patience_s
 
     def _lose_the_silent(self) -> None:
         now_s = time.monotonic()

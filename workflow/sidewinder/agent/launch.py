@@ -9,7 +9,7 @@ from .links import listen_in
 from .processes import close_all_but, load_libc
 from .runner import RESULT_ROOM_BYTES, Runner
 from .slots import SlotLock
-from .sysfiles import os_error_code, remove_tree, write_json
+from .sysfiles import create_json, os_error_code, remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def launch(
     message: "dict[str, Any]",
     stdin: bytes,
     boot: str,
-) -> "tuple[dict[str, Any], socket.socket | None]":
-    """(answer, connection to the runner or None when nothing was started)."""
+) -> "tuple[dict[str, Any], tuple[int, socket.socket] | None]":
+    """(answer, the runner's pid and the connection to it; None when nothing was started)."""
     load_libc()  # before the forks: the children find it loaded
     lock = SlotLock(store.state_dir, str(message["lock"]), int(message["slot"]))
     lock_fd = lock.try_take(_LOCK_WAIT_S)
@@ -38,7 +38,6 @@ def launch(
     draft = ""
     opened = [lock_fd]
     try:
-        store.raise_highest(key)
         store.sweep_drafts(key[0])
         draft = store.draft(key)
         result_fd = _reserve_result(os.path.join(draft, "result.new"), message["task"])
@@ -56,11 +55,12 @@ def launch(
             "lease_s": message["lease_s"],
             "since_utc": message.get("since_utc"),
         }
-        write_json(os.path.join(draft, "meta.json"), meta)
+        create_json(os.path.join(draft, "meta.json"), meta)
         lock.sign(lock_fd, dict(meta, uid=os.getuid(), cookie=None))
         listener = listen_in(draft)
         front_end, runner_end = socket.socketpair()
         folder = store.folder(key)
+        store.raise_highest(key, draft)  # before the attempt is there: one that was seen is never started again
         os.rename(draft, folder)  # from here on the attempt exists
     except OSError as error:
         for fd in opened:
@@ -71,14 +71,14 @@ def launch(
             return {"outcome": "exists"}, None
         return {"outcome": "error", "error": os_error_code(error), "errno": error.errno, "detail": str(error)}, None
     keep = {lock_fd, listener.fileno(), runner_end.fileno(), result_fd}
-    _detach(
+    pid = _detach(
         lambda: Runner(request, stdin, folder, lock_fd, listener, runner_end, result_fd, options).run(), keep, folder
     )
     os.close(lock_fd)
     os.close(result_fd)
     listener.close()
     runner_end.close()
-    return {"outcome": "started", "state": "running", "max_attempt": key[2]}, front_end
+    return {"outcome": "started", "state": "running", "max_attempt": key[2]}, (pid, front_end)
 
 
 def _reserve_result(path: str, task: "dict[str, Any]") -> int:
@@ -102,16 +102,16 @@ def _reserve_result(path: str, task: "dict[str, Any]") -> int:
         raise
 
 
-def _detach(run: "Callable[[], None]", keep: "set[int]", folder: str) -> None:
-    """Run in a process that belongs to nobody: own session, no terminal, no channel, not our child."""
+def _detach(run: "Callable[[], None]", keep: "set[int]", folder: str) -> int:
+    """Run in a process that outlives us: own session, no terminal, no channel. Its pid, for us to reap.
+
+    One fork, not the customary two: each copies the page tables, and then page by page what it touches.
+    """
     pid = os.fork()
     if pid:
-        os.waitpid(pid, 0)
-        return
+        return pid
     try:
         os.setsid()
-        if os.fork():
-            os._exit(0)
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)

@@ -34,6 +34,7 @@ class RecordStore:
         self.state_dir = state_dir
         self.runs = os.path.join(state_dir, "runs")
         self._swept = set()  # type: set[str]
+        self._trash = []  # type: list[str]
 
     def campaign(self, campaign: str) -> str:
         return os.path.join(self.runs, check_component(campaign))
@@ -61,29 +62,47 @@ class RecordStore:
     def highest(self, campaign: str, run_id: str) -> int:
         """The highest attempt this device has seen of a run (0: none)."""
         found = read_json(os.path.join(self.campaign(campaign), "max", check_component(run_id)))
+        if isinstance(found, dict):
+            found = found.get("n")
         return found if isinstance(found, int) else 0
 
-    def raise_highest(self, key: "Key") -> None:
-        if self.highest(key[0], key[1]) < key[2]:
-            os.makedirs(os.path.join(self.campaign(key[0]), "max"), mode=0o700, exist_ok=True)
-            write_json(os.path.join(self.campaign(key[0]), "max", check_component(key[1])), key[2])
+    def raise_highest(self, key: "Key", draft: "str | None" = None) -> None:
+        """``draft`` holds the attempt's ``meta.json``: a second name for it costs no second file."""
+        if self.highest(key[0], key[1]) >= key[2]:
+            return
+        folder = os.path.join(self.campaign(key[0]), "max")
+        path = os.path.join(folder, check_component(key[1]))
+        if draft is not None:
+            try:
+                os.link(os.path.join(draft, "meta.json"), path)
+                return
+            except OSError:  # a second attempt, the first run of a campaign, or no hard links on this file system
+                pass
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write_json(path, key[2])
 
     def draft(self, key: "Key") -> str:
         """A folder to fill and then rename to ``folder(key)``."""
         path = os.path.join(self.campaign(key[0]), f".draft-{os.getpid()}-{key[1]}.{key[2]}")
-        os.makedirs(path, mode=0o700)
-        os.utime(self.campaign(key[0]))  # in use: not to be forgotten by age
+        try:
+            os.mkdir(path, 0o700)  # which says, too, that the campaign is in use: not to be forgotten by age
+        except FileNotFoundError:
+            os.makedirs(path, mode=0o700)
         return path
 
     def forget(self, key: "Key") -> None:
-        """Remove a record at once (rename), then its bytes."""
+        """Remove a record at once, by a rename; its bytes go with ``empty_trash``."""
         path = self.folder(key)
         trash = os.path.join(self.campaign(key[0]), f".trash-{os.getpid()}-{key[1]}.{key[2]}")
         try:
             os.rename(path, trash)
         except FileNotFoundError:
             return
-        remove_tree(trash)
+        self._trash.append(trash)
+
+    def empty_trash(self) -> None:
+        while self._trash:
+            remove_tree(self._trash.pop())
 
     def forget_campaign(self, campaign: str) -> None:
         path = self.campaign(campaign)

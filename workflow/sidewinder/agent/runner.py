@@ -28,7 +28,7 @@ from .processes import (
     traces_of_run,
 )
 from .pump import READABLE, WRITABLE, Pump
-from .sysfiles import expand_path, os_error_code, remove_tree, write_all, write_json
+from .sysfiles import create_json, expand_path, os_error_code, remove_tree, write_all
 from .telemetry import Sampler
 
 TYPE_CHECKING = False
@@ -284,7 +284,7 @@ class Runner:
         self.deadline_s = start["monotonic_ns"] / 1e9 + float(task["timeout_s"])
         self.leader_start = process_start(self.leader)
         me = os.getpid()
-        write_json(
+        create_json(
             os.path.join(self.folder, "proc.json"),
             {
                 "runner": me,
@@ -535,11 +535,13 @@ def _copy_file(source: str, target: str) -> None:
             writer.write(chunk)
 
 
-def read_result(path: str) -> "tuple[dict[str, Any], bytes] | None":
-    """The JSON and the streams of a finished run; None when there is none."""
+def read_result(path: str, limit_bytes: "int | None" = None) -> "tuple[dict[str, Any], bytes] | None":
+    """The JSON and the streams of a finished run; None when there is none, or a larger one than ``limit_bytes``."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with open(path, "rb", buffering=0) as file:
+            if limit_bytes is not None and os.fstat(file.fileno()).st_size > limit_bytes:
+                return None
+            data = file.readall()
     except FileNotFoundError:
         return None
     header, _, rest = data.partition(b"\n")

@@ -25,10 +25,9 @@ class SlotLock:
 
     def try_take(self, wait_s: float = 0.0) -> "int | None":
         """A descriptor that holds the lock, or None when somebody else has it for longer than ``wait_s``."""
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         end_s = time.monotonic() + wait_s
         while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = self._open()
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_still(fd):
@@ -41,6 +40,14 @@ class SlotLock:
             if time.monotonic() >= end_s:
                 return None
             time.sleep(0.002)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            return os.open(self.path, flags, 0o600)
 
     def _is_still(self, fd: int) -> bool:
         # A cleaner may have removed the file between open and flock: then another start would lock another inode.

@@ -103,6 +103,7 @@ class _Session:
     calls: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
     runs: dict[tuple[str, int], asyncio.Future[Status]] = field(default_factory=dict)
     waiting: dict[tuple[str, int], int] = field(default_factory=dict)  # how many wait for each run
+    results: dict[tuple[str, int], Frame] = field(default_factory=dict)  # that came with the news of the end
     hello: asyncio.Future[dict[str, Any]] | None = None
     reader: asyncio.Task[None] | None = None
     heart: asyncio.Task[None] | None = None
@@ -272,8 +273,11 @@ class AgentClient:
             if session.hello is not None and not session.hello.done():
                 session.hello.set_result(message)
         elif op == "ended":
-            future = session.runs.get((message["run_id"], message["n"]))
+            key = (message["run_id"], message["n"])
+            future = session.runs.get(key)
             if future is not None and not future.done():
+                if "result" in message:
+                    session.results[key] = (message, blob)
                 future.set_result(_status(message))
         else:
             call = session.calls.pop(message.get("id", -1), None)
@@ -409,6 +413,7 @@ class AgentClient:
     @staticmethod
     def _unsubscribe(session: _Session | None, key: tuple[str, int]) -> None:
         if session is not None and key not in session.waiting:
+            session.results.pop(key, None)
             future = session.runs.pop(key, None)
             if future is not None:
                 future.cancel()
@@ -516,7 +521,8 @@ class AgentClient:
 
     async def fetch(self, run_id: str, n: int) -> RawResult:
         """The raw result of a finished attempt, with the files that its task wanted home."""
-        message, blob = await self._call("result", wait_s=120.0, **self._attempt(run_id, n))
+        came = self._session.results.pop((run_id, n), None) if self._session is not None else None
+        message, blob = came or await self._call("result", wait_s=120.0, **self._attempt(run_id, n))
         document = message["result"]
         files: dict[str, bytes] = {}
         for entry in document.get("files") or ():
