@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 # Real parts that the tests use. Without root they must be there already; a test that lacks one says so in its skip.
 need=()
-command -v chromium >/dev/null || need+=(chromium)
+command -v chromium >/dev/null || need+=(chromium fonts-dejavu-core)
 if [ "${#need[@]}" -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing ${need[*]}"

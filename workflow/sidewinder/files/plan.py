@@ -59,7 +59,7 @@ def read(folder: str) -> Plan:
         raise ConfigError(
             f"there is no plan in {folder}", file=path, hint="start the sweep once: it writes the plan"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"the plan cannot be read ({type(error).__name__}: {error})",
             file=path,

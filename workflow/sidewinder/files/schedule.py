@@ -44,6 +44,6 @@ def read(folder: str) -> Schedule | None:
     try:
         with open(RunFolder(folder).schedule, "rb") as file:
             value = json.loads(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return Schedule(**value) if isinstance(value, dict) else None  # type: ignore[typeddict-item]

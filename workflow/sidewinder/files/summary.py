@@ -182,6 +182,6 @@ def _read_dict(path: str) -> Mapping[str, Any]:
     try:
         with open(path, "rb") as file:
             value = json.loads(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
