@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class SidewinderError(WorkflowError):
     """A message for a person, alone: below it Snakemake would print where in here it was raised."""
 
-    __traceback__ = None  # what Snakemake reads
+    # what Snakemake reads; a property, because contextlib assigns to it on the way
+    __traceback__ = property(lambda self: None, lambda self, frames: None)
 
 
 class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no types

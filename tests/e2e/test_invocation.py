@@ -96,6 +96,7 @@ def test_a_mistake_in_the_config_is_one_message_without_a_traceback(
     assert "threads" in run.text
     assert "many" in run.text
     assert "Traceback" not in run.text
+    assert "sweep.py" not in run.text, "no frames of ours"
     assert not (lab.folder / "runs").exists()
 
 
@@ -140,7 +141,9 @@ def test_shards_measure_only_their_open_points(snakemake: Snakemake, tmp_path: P
     lab = LabFolder(snakemake, tmp_path / "lab")
     lab.configure(lab.lab(devices=["pi5"], threads=[1, 2, 3], points_per_job=2))
     lab.fail("pi5-2")
-    assert lab.run(executor=OURS).rc == 1
+    failed = lab.run(executor=OURS)
+    assert failed.rc == 1
+    assert "sweep.py" not in failed.text, "no frames of ours below the sentence about open points"
     dry = lab.run("-n").text
     run_id = lab.record("pi5-2").stem
     assert re.search(rf"^pi5: open in shard [0-9a-f]{{12}}: {run_id}$", dry, re.M), dry

@@ -410,7 +410,9 @@ def bound(workflow: Any) -> dict[str, Sweep]:
 
 def _alone(error: type[Exception]) -> type[Exception]:
     """The same exception with its message alone: below it Snakemake would print where in here it was raised."""
-    return type("SidewinderError", (error,), {"__traceback__": None})
+    # a property, because contextlib assigns to it on the way
+    nothing = property(lambda self: None, lambda self, frames: None)
+    return type("SidewinderError", (error,), {"__traceback__": nothing})
 
 
 def _held_by_another(root: str) -> bool:
