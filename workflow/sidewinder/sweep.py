@@ -20,7 +20,7 @@ from typing import Any
 
 from . import ids
 from .errors import ConfigError, PublishError, SidewinderError
-from .files import done, lock, markers, summary
+from .files import atomic, done, lock, markers, summary
 from .files import plan as plans
 from .files.layout import RunFolder
 from .model import Plan
@@ -126,10 +126,11 @@ class Sweep:
         root = self.folder.root
         if _held_by_another(root):
             return  # starting work is refused by the lock itself; only looking (`--report`, `--summary`) may go on
-        os.makedirs(root, exist_ok=True)
-        if not os.access(root, os.W_OK):
-            raise PublishError(f"the run folder {root} cannot be written: nothing was started")
-        self.publish()
+        try:
+            atomic.probe(root)
+            self.publish()
+        except PublishError as problem:
+            raise PublishError(f"nothing was started: {problem}") from problem
 
     def publish(self) -> Plan:
         """Put the plan on disk; once more when the run folder's lock is ours, in case another was faster."""

@@ -143,6 +143,17 @@ def make_folder(path: str, ops: FileOps = REAL) -> None:
     ops.fsync_dir(os.path.dirname(path) or ".")
 
 
+def probe(folder: str, ops: FileOps = REAL) -> None:
+    """Try whether ``folder`` (made where it is missing) takes a new file: permission bits do not tell of a read-only
+    mount, a full disk or a quota. Raises ``PublishError``."""
+    try:
+        make_folder(folder, ops)
+        temp, _ = write_temp(f"{folder}/probe", b"\0", sync=False, ops=ops)
+        discard([temp], ops)
+    except OSError as error:
+        raise publish_error("to run folder", folder, error) from error
+
+
 def write_all(fd: int, data: bytes, ops: FileOps = REAL) -> None:
     """All of ``data``: a nearly full disk takes a part and says so only at the next write."""
     written = ops.write(fd, data)

@@ -193,7 +193,7 @@ def _backend(point: Point, task: Task, rows: Sequence[Mapping[str, Json]]) -> di
 
 def _why_it_failed(raw: RawResult, program: str, rows: int, hints: Mapping[str, str]) -> str:
     words = last_words(raw, NOISE)
-    message = f"{program}: {exit_words(raw.returncode)}, " + (words if words else "nothing on stderr")
+    message = f"{program}: {exit_words(raw.returncode, raw.oom_kills)}, " + (words if words else "nothing on stderr")
     if rows:
         message += f" (after printing {rows} whole result rows, which do not count: it did not end well)"
     for text, hint in hints.items():

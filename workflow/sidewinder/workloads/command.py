@@ -344,6 +344,8 @@ def _why_it_failed(raw: RawResult) -> str:
     code = raw.returncode
     if code is None:
         how = "no exit status"
+    elif code == -signal.SIGKILL and raw.oom_kills == 0:
+        how = "killed by signal 9 (SIGKILL), not for lack of memory (no OOM kill was counted)"
     elif code < 0:
         how = f"killed by signal {-code} ({_signal_name(-code)})"
     else:

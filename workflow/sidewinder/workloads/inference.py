@@ -154,10 +154,12 @@ def bandwidth(
     return metrics, (warning,)
 
 
-def exit_words(returncode: int | None) -> str:
+def exit_words(returncode: int | None, oom_kills: int | None = None) -> str:
     """How a process ended, in words: ``exit status 1``, ``killed by signal 11 (SIGSEGV)``."""
     if returncode is None:
         return "no exit status"
+    if returncode == -signal.SIGKILL and oom_kills == 0:
+        return "killed by signal 9 (SIGKILL), not for lack of memory (no OOM kill was counted)"
     if returncode < 0:
         return f"killed by signal {-returncode} ({_signal_name(-returncode)})"
     if returncode > 128 and _signal_name(returncode - 128):

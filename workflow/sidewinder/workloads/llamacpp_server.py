@@ -88,7 +88,7 @@ def measurement(point: Point, request: Request, task: Task, raw: RawResult) -> M
     workload, backend = _workload(point, request, server), _backend(point, task)
     if raw.returncode != 0:
         words = last_words(raw)
-        message = f"{exit_words(raw.returncode)}, " + (words if words else "nothing on stderr")
+        message = f"{exit_words(raw.returncode, raw.oom_kills)}, " + (words if words else "nothing on stderr")
         if requests:
             message += f" (after {len(requests)} of {request.repetitions} requests, which do not count alone)"
         return Measurement(ok=False, message=message, workload=workload, backend=backend)
