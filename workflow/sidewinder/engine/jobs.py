@@ -24,7 +24,6 @@ class Job(Protocol):
     inline: bool  # ends in the engine: no device, no process
     raw: RawResult | None
     shard: Shard | None
-    proven_dead: bool  # its last attempt was killed and seen dead
 
     def claim(self, n: int) -> dict[str, Any] | None:
         """The journal's line for attempt ``n``; None: nothing that outlives this controller is started."""

@@ -71,7 +71,6 @@ class PointJob:
         "outcome_kept",
         "point",
         "predecessor",
-        "proven_dead",
         "raw",
         "run_id",
         "session",
@@ -88,7 +87,6 @@ class PointJob:
         self.raw: RawResult | None = None
         self.predecessor: str | None = None
         self.shard: Shard | None = None
-        self.proven_dead = False
         self.outcome_kept = False
         self._task: Task | None = None
         self._found: Found | None = None
@@ -107,9 +105,10 @@ class PointJob:
     def ended(self, outcome: str) -> dict[str, Any] | None:
         if self.inline or not self._attempts:
             return None
-        if outcome not in ("ok", "failed") and not self.proven_dead:
-            # It may run, or its result may lie there (the controller's disk was full): the next controller asks, and
-            # takes over instead of measuring again.
+        if outcome not in ("ok", "failed"):
+            # It may run, or its result may lie there: the controller's disk was full, or the run ended by itself just
+            # before it was killed (the simulation found that). The next controller asks, and takes over instead of
+            # measuring again.
             return None
         return journal.ended(AttemptId(self.run_id, max(self._attempts)), self.point.device, outcome, utc_now())
 

@@ -20,7 +20,6 @@ from sidewinder.core.events import (
     DeviceQuarantined,
     Event,
     ExclusiveEnded,
-    KillProven,
     PointsQueued,
     TimerFired,
     TransportFailed,
@@ -66,7 +65,6 @@ class Reactor:
         self._pump_is_due = False
         self._before: dict[type[Any], Callable[[Any], None]] = {
             AttemptStarted: self._on_started,
-            KillProven: self._on_kill_proven,
             TransportFailed: self._on_transport_failed,
         }
         self._controller_added = False
@@ -306,11 +304,6 @@ class Reactor:
         job = self._jobs[event.attempt.work_id]
         self._mark_overlap(job)
         self._ends.started(job, event.attempt.n)
-
-    def _on_kill_proven(self, event: KillProven) -> None:
-        job = self._jobs.get(event.attempt.work_id)
-        if job is not None:
-            job.proven_dead = True
 
     def _on_transport_failed(self, event: TransportFailed) -> None:
         job = self._jobs.get(event.attempt.work_id)

@@ -41,7 +41,6 @@ class RuleJob:
         self._task, self._outputs = task, outputs
         self._started = False
         self.shard: Shard | None = None
-        self.proven_dead = False
 
     def work(self, priority: int = 0) -> Work:
         return Work(self.session.work_id(self.run_id), self.session.device_key(self.link.device.id), priority=priority)
