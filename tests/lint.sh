@@ -9,4 +9,5 @@ mypy
 lint-imports
 snakefmt --check Snakefile rules
 python tests/lint_snakemake.py
-vermin --no-tips --violations -t=3.7- workflow/sidewinder/agent/*.py
+# What is shipped to a device must run on its Python; source.py, which ships it, stays on the controller.
+vermin --no-tips --violations -t=3.7- $(ls workflow/sidewinder/agent/*.py | grep -v /source.py)
