@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _UNLIMITED_V1 = 1 << 60
+_OWN_GROUPS = "/proc/self/cgroup"
+_known = {}  # type: dict[tuple[str, str], Cgroup]
 
 
 class Cgroup:
@@ -41,7 +43,7 @@ class Cgroup:
 
     def _paths(self) -> "dict[str, str]":
         paths = {}
-        for line in (read_text(rooted(self.root, "/proc/self/cgroup")) or "").splitlines():
+        for line in (read_text(rooted(self.root, _OWN_GROUPS)) or "").splitlines():
             parts = line.split(":", 2)
             if len(parts) == 3:
                 for name in parts[1].split(","):
@@ -130,6 +132,14 @@ class Cgroup:
             found["cpu_shares"] = self._number("cpu", "cpu.shares")
             found["cpuset"] = (self._file("cpuset", "cpuset.effective_cpus") or "").strip() or None
         return {name: value for name, value in found.items() if value is not None}
+
+
+def own_cgroup(root: str = "/") -> Cgroup:
+    """The group of this process; found once for all who are in the same one, so that a fork finds it ready."""
+    key = (root, read_text(rooted(root, _OWN_GROUPS)) or "")
+    if key not in _known:
+        _known[key] = Cgroup(root)
+    return _known[key]
 
 
 def _pairs(text: "str | None") -> "dict[str, int]":

@@ -21,9 +21,10 @@ def read_memory(root: str = "/") -> "dict[str, int]":
     found = {}
     for line in (read_text(rooted(root, "/proc/meminfo")) or "").splitlines():
         name, _, value = line.partition(":")
-        words = value.split()
-        if name in _MEMINFO and words and words[0].isdigit():
-            found[_MEMINFO[name]] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+        if name in _MEMINFO:
+            words = value.split()
+            if words and words[0].isdigit():
+                found[_MEMINFO[name]] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
     if "swap_total_bytes" in found and "swap_free_bytes" in found:
         found["swap_used_bytes"] = found["swap_total_bytes"] - found["swap_free_bytes"]
     return found
@@ -46,10 +47,9 @@ def read_pressure(root: str = "/") -> "dict[str, dict[str, float]]":
 
 
 def _vmstat_oom_kills(root: str) -> "int | None":
-    for line in (read_text(rooted(root, "/proc/vmstat")) or "").splitlines():
-        if line.startswith("oom_kill "):
-            return int(line.split()[1])
-    return None
+    text = "\n" + (read_text(rooted(root, "/proc/vmstat")) or "")
+    count = text.partition("\noom_kill ")[2].split(None, 1)
+    return int(count[0]) if count else None
 
 
 class Conditions:

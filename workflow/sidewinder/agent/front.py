@@ -217,8 +217,7 @@ class Front:
         found = read_result(self.store.result_path(_key(message)))
         if found is None:
             return {"error": "no_result", "detail": "no finished run of this attempt is kept here"}
-        document, streams = found
-        return {"result": document, "blob": streams}
+        return {"blob": found}
 
     def op_file(self, message: "dict[str, Any]", _blob: bytes) -> "dict[str, Any]":
         """A piece of a file that the run was asked to bring home."""
@@ -321,11 +320,8 @@ class Front:
         known = self._state(link.key) or self._told(link.key, "lost", "runner_died")
         self._reply_waiting(link, known)
         if link.attached:
-            told = dict(known, op="ended", run_id=link.key[1], n=link.key[2])
             found = read_result(self.store.result_path(link.key), _SMALL_RESULT_BYTES)
-            if found is not None:
-                told["result"] = found[0]
-            self.say(told, found[1] if found is not None else b"")
+            self.say(dict(known, op="ended", run_id=link.key[1], n=link.key[2]), found or b"")
         if link.key in self.runners:
             self.ending.add(self.runners.pop(link.key))
 

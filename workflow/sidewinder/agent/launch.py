@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 
+from .cgroups import own_cgroup
 from .links import listen_in
 from .processes import close_all_but, load_libc
 from .runner import RESULT_ROOM_BYTES, Runner
@@ -30,7 +31,8 @@ def launch(
     boot: str,
 ) -> "tuple[dict[str, Any], tuple[int, socket.socket] | None]":
     """(answer, the runner's pid and the connection to it; None when nothing was started)."""
-    load_libc()  # before the forks: the children find it loaded
+    load_libc()  # before the fork: the runner finds it loaded, and its control group known
+    own_cgroup(str(options.get("root") or "/"))
     lock = SlotLock(store.state_dir, str(message["lock"]), int(message["slot"]))
     lock_fd = lock.try_take(_LOCK_WAIT_S)
     if lock_fd is None:

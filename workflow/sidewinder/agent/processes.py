@@ -19,7 +19,8 @@ HAS_PROC = os.path.isdir("/proc/self/fd")
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_RESET_SIGNALS = [signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD] + (
+# Those that we or Python ignore; what has a handler gets its default back by exec itself.
+_RESET_SIGNALS = [signal.SIGHUP, signal.SIGINT, signal.SIGPIPE] + (
     [signal.SIGXFSZ] if hasattr(signal, "SIGXFSZ") else []
 )
 _libc = []  # type: list[Any]

@@ -13,7 +13,7 @@ import sys
 import time
 
 from .capture import Capture
-from .cgroups import Cgroup
+from .cgroups import own_cgroup
 from .clocks import boot_id, lease_clock_s, process_start, stamp, stamps_between
 from .digests import DigestCache
 from .evidence import Conditions, compare
@@ -106,8 +106,7 @@ class Runner:
         os.set_blocking(wake_write, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write)
-        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # like SIGINT and SIGPIPE, which the front ignores already
         signal.signal(signal.SIGTERM, self._on_sigterm)
         self.pump.add(self.wake_read, READABLE, self._on_wake)
 
@@ -232,7 +231,6 @@ class Runner:
         """Refuse the run when a file is not there or not the declared one; return the argv with ``~`` expanded in the
         program and in the files that were checked, and nowhere else."""
         argv = [str(word) for word in self.task["argv"]]
-        digests = DigestCache(self.state_dir)
         expanded = {}
         for path, sha256, what in self.task.get("checks") or []:
             # a relative path counts from the account's home, where the front stands; the run itself has another folder
@@ -243,7 +241,7 @@ class Runner:
                     raise Refused("file_missing", f"{what}: {real} is not on this device")
                 if not sha256:
                     continue
-                found = digests.sha256(real, self._between)
+                found = DigestCache(self.state_dir).sha256(real, self._between)
             except OSError as error:
                 raise Refused("file_unreadable", f"{what}: {real} cannot be read: {error.strerror}") from None
             if found != sha256.lower():
@@ -262,7 +260,7 @@ class Runner:
         environment = dict(os.environ)
         environment.update(task.get("env") or {})
         environment[COOKIE_NAME] = self.request["cookie"]
-        cgroup = Cgroup(self.root)
+        cgroup = own_cgroup(self.root)
         if task.get("sample_hz"):
             self.sampler = Sampler(self.root, float(task["sample_hz"]), bool(task.get("sample_power")), self.pump)
             self.helpers = self.sampler.start()
@@ -535,15 +533,12 @@ def _copy_file(source: str, target: str) -> None:
             writer.write(chunk)
 
 
-def read_result(path: str, limit_bytes: "int | None" = None) -> "tuple[dict[str, Any], bytes] | None":
-    """The JSON and the streams of a finished run; None when there is none, or a larger one than ``limit_bytes``."""
+def read_result(path: str, limit_bytes: "int | None" = None) -> "bytes | None":
+    """The result as it was written; None when there is none, or a larger one than ``limit_bytes``."""
     try:
         with open(path, "rb", buffering=0) as file:
             if limit_bytes is not None and os.fstat(file.fileno()).st_size > limit_bytes:
                 return None
-            data = file.readall()
+            return file.readall()
     except FileNotFoundError:
         return None
-    header, _, rest = data.partition(b"\n")
-    size = int(header)
-    return json.loads(rest[:size].decode()), rest[size:]

@@ -60,9 +60,10 @@ class SlotLock:
 
     def sign(self, fd: int, holder: "dict[str, Any]") -> None:
         """Write down who holds it, for the message that a refused controller shows."""
-        os.ftruncate(fd, 0)
+        data = json.dumps(holder).encode()
         os.lseek(fd, 0, os.SEEK_SET)
-        write_all(fd, json.dumps(holder).encode())
+        write_all(fd, data)
+        os.ftruncate(fd, len(data))  # not to 0 before: ext4 would bring such a file to the disk when it is closed
 
     def holder(self) -> "dict[str, Any] | None":
         """Who signed last. May be None for an instant after a change of hands."""

@@ -7,6 +7,7 @@ attaches to what still runs. The client decides nothing: whether to retry, to gi
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -103,7 +104,7 @@ class _Session:
     calls: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
     runs: dict[tuple[str, int], asyncio.Future[Status]] = field(default_factory=dict)
     waiting: dict[tuple[str, int], int] = field(default_factory=dict)  # how many wait for each run
-    results: dict[tuple[str, int], Frame] = field(default_factory=dict)  # that came with the news of the end
+    results: dict[tuple[str, int], bytes] = field(default_factory=dict)  # that came with the news of the end
     hello: asyncio.Future[dict[str, Any]] | None = None
     reader: asyncio.Task[None] | None = None
     heart: asyncio.Task[None] | None = None
@@ -276,8 +277,8 @@ class AgentClient:
             key = (message["run_id"], message["n"])
             future = session.runs.get(key)
             if future is not None and not future.done():
-                if "result" in message:
-                    session.results[key] = (message, blob)
+                if blob:
+                    session.results[key] = blob
                 future.set_result(_status(message))
         else:
             call = session.calls.pop(message.get("id", -1), None)
@@ -521,9 +522,10 @@ class AgentClient:
 
     async def fetch(self, run_id: str, n: int) -> RawResult:
         """The raw result of a finished attempt, with the files that its task wanted home."""
-        came = self._session.results.pop((run_id, n), None) if self._session is not None else None
-        message, blob = came or await self._call("result", wait_s=120.0, **self._attempt(run_id, n))
-        document = message["result"]
+        result = self._session.results.pop((run_id, n), None) if self._session is not None else None
+        if result is None:
+            _, result = await self._call("result", wait_s=120.0, **self._attempt(run_id, n))
+        document, streams = split_result(result)
         files: dict[str, bytes] = {}
         for entry in document.get("files") or ():
             content = bytearray()
@@ -540,7 +542,7 @@ class AgentClient:
                     raise TransportError(f"{self._point_of}: {entry['path']} ended after {len(content)} bytes")
                 content += piece
             files[entry["path"]] = bytes(content)
-        return raw_result(document, blob, files, self.hello.facts if self.hello else EMPTY)
+        return raw_result(document, streams, files, self.hello.facts if self.hello else EMPTY)
 
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
@@ -574,6 +576,13 @@ def task_message(task: Task) -> dict[str, Any]:
         "sample_power": task.sample_power,
         "outputs": list(task.outputs),
     }
+
+
+def split_result(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The JSON of a result and the bytes of its streams, from the file as the runner wrote it."""
+    size, _, rest = data.partition(b"\n")
+    document: dict[str, Any] = json.loads(rest[: int(size)])
+    return document, rest[int(size) :]
 
 
 def raw_result(
