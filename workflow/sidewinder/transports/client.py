@@ -309,7 +309,8 @@ class AgentClient:
     def _raise(self, op: str, message: Mapping[str, Any]) -> NoReturn:
         code, detail = message["error"], message.get("detail", "")
         if code in DEVICE_ERRORS:
-            where = self.hello.state_dir if self.hello else "its state folder"
+            # before it could say hello it could not say where: the default, and what moves it
+            where = self.hello.state_dir if self.hello else "~/.cache/sidewinder, or where XDG_CACHE_HOME is there"
             raise DeviceFault(f"{self._point_of}: {DEVICE_ERRORS[code]} ({where}): {detail}")
         if code in ("unknown_op", "bad_request", "no_client"):
             raise InternalError(f"{self._point_of}: the agent did not understand {op!r}: {code}: {detail}")

@@ -168,12 +168,14 @@ def available_cores() -> int:
 
 
 def fail(message: str, said: Iterable[str] = ()) -> int:
-    """The engine's own last lines, then our sentence, which repeats the very last of them: it is mostly the reason."""
+    """The engine's own last lines, then our sentence, which repeats the one that is mostly the reason: the last that
+    says "error" (what loads a model ends with a line that says no more than that it failed), else the very last."""
     lines = [line for line in "".join(said).splitlines() if line.strip(" .")]
     for line in lines[-20:]:
         print(line, file=sys.stderr)
     if lines:
-        message = f"{message} (the engine's last words: {lines[-1]})"
+        telling = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1])
+        message = f"{message} (the engine said: {telling})"
     print(f"llama: error: {message}", file=sys.stderr, flush=True)
     return 1
 
