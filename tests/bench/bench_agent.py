@@ -13,13 +13,13 @@ import asyncio
 import json
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from sidewinder.model import Device, Task
 from sidewinder.transports.client import AgentClient
 from sidewinder.transports.local import LocalChannel, LocalTransport
+from workplace import workplace
 
 WARM_UP = 10
 WATCHED_S = 6.0
@@ -49,7 +49,8 @@ async def point(client: AgentClient, name: str) -> float:
 
 
 async def measure(points: int) -> list[tuple[str, float, str, float]]:
-    with tempfile.TemporaryDirectory() as state:
+    with workplace() as folder:
+        state = str(folder / "agent")
         transport = LocalTransport(Device("here", "local"), state_dir=state)
         client = AgentClient(transport, campaign="bench", client_id="bench", heartbeat_s=HEARTBEAT_S)
         await client.connect()

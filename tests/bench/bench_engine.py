@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from engine.helpers_engine import Told, command, make_plan, noops
 from sidewinder.engine import Engine
 from sidewinder.ids import shard_id
 from sidewinder.model import Device
+from workplace import workplace
 
 NOOP_GOAL_MS = 0.8
 SHARD_GOAL_MS = 0.29  # 50 000 in 20 CPU s, of which Snakemake takes 5.7
@@ -60,7 +60,7 @@ def main() -> int:
         short = short or value > goal
         print(f"{name} {value:.3f} {unit} {goal} {'ok' if value <= goal else 'short'}")
 
-    with tempfile.TemporaryDirectory() as folder:
+    with workplace() as folder:
         plan = make_plan(f"{folder}/noop", noops(count))
         line("engine_cpu_per_noop_point", 1000 * through_engine(f"{folder}/noop", plan) / count, "ms", NOOP_GOAL_MS)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from files.helpers_files import UNSYNCED, failed, hole, ok, point, raw_result, status
 from sidewinder.errors import BrokenRecord, InternalError
 from sidewinder.files import records
+from sidewinder.files.record import Record
 from sidewinder.model import Device, Failure, FailureClass, Found, Measurement
 
 PI5 = Device("pi5", "ssh", dram_peak_GBs=17.1)
@@ -174,7 +175,7 @@ class TestWhatIsFilledIn:
         assert record["tags"] == ["big"]
         for absent in ("error", "failure", "moved_to", "accepted", "governor"):
             assert absent not in record
-        assert records.Record.model_validate(record).to_dict() == record
+        assert Record.model_validate(record).to_dict() == record
 
     def test_what_is_not_known_is_absent(self) -> None:
         record = build(raw=raw_result())
@@ -226,7 +227,7 @@ class TestWhatIsFilledIn:
         assert "never measured" in record["warnings"][0]
         assert record["metrics"] == {}
         assert records.status_in(records.encode(record), "a") == "hole"
-        assert records.Record.model_validate(record).is_hole
+        assert Record.model_validate(record).is_hole
 
     def test_neither_measurement_nor_failure_is_our_bug(self) -> None:
         with pytest.raises(InternalError):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import sidewinder
 
@@ -23,6 +24,8 @@ BOOTSTRAP = (
 )
 PYTHON_FLAGS = ("-I", "-S", "-u")
 
+_INNER_IMPORT = re.compile(r"^\s+from \.", re.MULTILINE)
+
 
 def read_module(name: str) -> str:
     return resources.files("sidewinder.agent").joinpath(f"{name}.py").read_text(encoding="utf-8")
@@ -34,45 +37,53 @@ def _is_type_checking(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def strip_imports(source: str, name: str) -> tuple[str, list[str]]:
-    """The module without its imports of sisters and without what only type checkers read; and those sisters, in order
-    of their top-level imports. An import inside a function becomes ``pass``: by then everything is there."""
+class Stripped(NamedTuple):
+    """A module without its imports of sisters and without what only type checkers read."""
+
+    text: str
+    sisters: list[str]  # in the order of their imports
+    names: set[str]  # defined at its top
+
+
+def strip_imports(source: str, name: str) -> Stripped:
+    """An import inside a function becomes ``pass``: by the time it is called everything is there."""
     tree = ast.parse(source, feature_version=(3, 7))
     lines = source.splitlines()
     sisters: list[str] = []
-    top = set(map(id, tree.body))
-    drop: list[tuple[ast.stmt, str]] = [(node, "") for node in tree.body if _is_type_checking(node)]
+    hidden = [node for node in tree.body if _is_type_checking(node)]
     if ast.get_docstring(tree) is not None:
-        drop.append((tree.body[0], ""))
-    hidden = {id(child) for node, _ in drop for child in ast.walk(node)}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or node.level == 0 or id(node) in hidden:
+        hidden.append(tree.body[0])
+    drop: list[tuple[ast.stmt, str]] = [(node, "") for node in hidden]
+    names: set[str] = set()
+    for node in tree.body:
+        if node in hidden:
             continue
-        if node.level != 1 or node.module is None or any(alias.asname for alias in node.names):
-            raise ValueError(f"{name}.py line {node.lineno}: import sisters as `from .module import name`")
-        if id(node) in top:
-            sisters.append(node.module)
+        if isinstance(node, ast.ImportFrom) and node.level:
+            sisters.append(_sister(node, name))
             drop.append((node, ""))
-        else:
-            drop.append((node, "pass"))
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            if _INNER_IMPORT.search("\n".join(lines[node.lineno - 1 : node.end_lineno])):  # else not worth a walk
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.ImportFrom) and inner.level:
+                        _sister(inner, name)
+                        drop.append((inner, "pass"))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(target.id for target in targets if isinstance(target, ast.Name))
     for node, instead in drop:
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
         indent = lines[first][: node.col_offset]
         lines[first] = f"{indent}{instead}" if instead else ""
         for number in range(first + 1, last + 1):
             lines[number] = ""
-    return "\n".join(lines) + "\n", sisters
+    return Stripped("\n".join(lines) + "\n", sisters, names)
 
 
-def _defined(source: str) -> set[str]:
-    names: set[str] = set()
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names.update(target.id for target in targets if isinstance(target, ast.Name))
-    return names
+def _sister(node: ast.ImportFrom, name: str) -> str:
+    if node.level != 1 or node.module is None or any(alias.asname for alias in node.names):
+        raise ValueError(f"{name}.py line {node.lineno}: import sisters as `from .module import name`")
+    return node.module
 
 
 @lru_cache(maxsize=1)
@@ -86,14 +97,14 @@ def modules() -> dict[str, str]:
         if name in parts or name in pending:  # a circle: both sides import lazily or only use the other when called
             return
         pending.add(name)
-        text, sisters = strip_imports(read_module(name), name)
-        for sister in sisters:
+        stripped = strip_imports(read_module(name), name)
+        for sister in stripped.sisters:
             take(sister)
-        for defined in _defined(text):
+        for defined in stripped.names:
             if defined in owner:
                 raise ValueError(f"{defined} is defined in agent/{owner[defined]}.py and agent/{name}.py")
             owner[defined] = name
-        parts[name] = text
+        parts[name] = stripped.text
 
     take(ENTRY)
     return parts

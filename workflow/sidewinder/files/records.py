@@ -11,9 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from sidewinder.errors import BrokenRecord
 from sidewinder.model import FailureClass
@@ -22,11 +20,12 @@ from . import atomic
 from .draft import SCHEMA_VERSION, build, hole, tidy
 from .layout import RunFolder
 
+if TYPE_CHECKING:
+    from .record import Record
+
 __all__ = [
     "SCHEMA_VERSION",
     "Published",
-    "Record",
-    "RecordFailure",
     "build",
     "digest",
     "encode",
@@ -47,82 +46,12 @@ Outcome = Literal["published", "kept_ok"]
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-class _Lenient(BaseModel):
-    """A later version's keys are ignored, so that old tools read new records."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class RecordFailure(_Lenient):
-    failure_class: str = Field(alias="class")
-    message: str = ""
-    evidence: dict[str, Any] = {}
-
-
-class Attempt(_Lenient):
-    n: int
-    start_utc: str | None = None
-    end_utc: str | None = None
-    outcome: str | None = None
-    failure_class: str | None = Field(default=None, alias="class")
-    error: str | None = None
-
-
-class Order(_Lenient):
-    seed: int | None = None
-    by: str | None = None
-    position: int | None = None
-    predecessor: str | None = None
-
-
-class Clock(_Lenient):
-    offset_s: float
-    bound_s: float | None = None
-
-
-class Record(_Lenient):
-    """A whole record, for those who read many keys of it (report, CLI). ``docs/records.md`` explains every key."""
-
-    schema_version: Literal[1]
-    run_id: str
-    status: Literal["ok", "failed"]
-    experiment: str = ""
-    campaign: str = ""
-    lab_version: str | None = None
-    error: str | None = None
-    warnings: list[str] = []
-    tags: list[str] = []
-    timestamp_utc: str | None = None
-    duration_s: float | None = None
-    identity: dict[str, Any] = {}
-    device: dict[str, Any] = {}
-    backend: dict[str, Any] = {}
-    workload: dict[str, Any] = {}
-    knobs: dict[str, Any] = {}
-    metrics: dict[str, Any] = {}
-    samples: dict[str, Any] = {}
-    telemetry: dict[str, Any] = {}
-    conditions: dict[str, Any] = {}
-    raw: dict[str, Any] = {}
-    failure: RecordFailure | None = None
-    attempts: list[Attempt] = []
-    order: Order | None = None
-    clock: Clock | None = None
-    versions: dict[str, str] = {}
-    moved_to: str | None = None
-    accepted: str | None = None
-
-    @property
-    def is_hole(self) -> bool:
-        return self.failure is not None and self.failure.failure_class == FailureClass.NOT_ATTEMPTED
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON shape again: keys as on disk, no ``None``."""
-        return self.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
-
-
 def read(path: str) -> Record:
     """The record under ``path``. Raises ``FileNotFoundError``, or ``BrokenRecord`` saying what is wrong with it."""
+    from pydantic import ValidationError
+
+    from .record import Record  # pydantic costs 0.15 s: not for those who only look at a status
+
     data = _bytes_of(path)
     try:
         return Record.model_validate(json.loads(data))
@@ -254,6 +183,10 @@ def entry_of(path: str, run_id: str, outcome: Outcome = "published") -> Publishe
 
 def find(path: str) -> Iterator[Record]:
     """The records in a file (``.json``: one or a list, ``.jsonl``) or a tree; what is no record is passed over."""
+    from pydantic import ValidationError
+
+    from .record import Record
+
     for name in _files_below(path):
         try:
             with open(name, "rb") as file:
