@@ -46,6 +46,9 @@ def event_for(instruction: Instruction, error: Exception) -> Event | None:
         case ((AskStatus(attempt=attempt) | Attach(attempt=attempt)), DeviceFault()):
             # unfit while work of ours was on it: it cannot be looked at, and the reactor quarantines it
             return TransportFailed(attempt, text)
+        case ((AskStatus(attempt=attempt) | Attach(attempt=attempt) | Kill(attempt=attempt)), ConfigError()):
+            # a key file that is gone from this machine: the device cannot be looked at
+            return TransportFailed(attempt, text)
         case Kill(attempt=attempt), TransportError():
             return TransportFailed(attempt, text)
         case Kill(attempt=attempt), DeviceFault():
@@ -58,8 +61,8 @@ def event_for(instruction: Instruction, error: Exception) -> Event | None:
             return PublishFailed(work_id, text)
         case Journal(attempt=attempt), PublishError():
             return JournalFailed(attempt, text)
-        case Ack(attempt=attempt), (TransportError() | DeviceFault()):
+        case Ack(attempt=attempt), (TransportError() | DeviceFault() | ConfigError()):
             return Acked(attempt)  # harmless: a device forgets results by age
-        case Probe(device=device), (TransportError() | DeviceFault()):
+        case Probe(device=device), (TransportError() | DeviceFault() | ConfigError()):
             return ProbeAnswered(device, False, text)
     return None

@@ -33,6 +33,13 @@ class DeviceLink:
         self._users = 0
         self._found: dict[str, asyncio.Task[Found]] = {}
 
+    @property
+    def lease_s(self) -> float:
+        """How long a run outlives its link."""
+        if self._client is None:
+            self._client = self._open_client(self.device)
+        return self._client.lease_s
+
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AgentClient]:
         """A connected client for one operation. Raises ``TransportError``, ``DeviceFault``."""
@@ -68,6 +75,7 @@ class DeviceLink:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+            await client.transport.close()  # what it kept between two channels
 
     async def found(self, workload: Workload) -> Found:
         """What discovery finds for this backend, asked once. A failure is not kept: it may be gone by the next try."""

@@ -26,12 +26,14 @@ from sidewinder.core.events import (
     TransportFailed,
 )
 from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Parse, Probe, Publish, StartAttempt
+from sidewinder.errors import TransportError
 from sidewinder.model import AttemptId, Evidence, RawResult
 
 from .clock import utc_now
 from .devices import DeviceLink
 from .evidence import evidence_of
 from .jobs import Job
+from .linkloss import LinkLoss, Tell
 
 # Up to here the parser costs less than the hop to a thread and back (about 0.1 ms) is worth.
 PARSE_INLINE_BYTES = 65_536
@@ -40,8 +42,10 @@ Answer = Event | Awaitable[Event]
 
 
 class Dispatch:
-    def __init__(self, jobs: dict[str, Job], links: dict[str, DeviceLink]) -> None:
-        self._jobs, self._links = jobs, links
+    def __init__(self, jobs: dict[str, Job], links: dict[str, DeviceLink], tell: Tell) -> None:
+        """``tell`` takes notes for people: a link that broke and came back changes nothing for the core."""
+        self._jobs, self._links, self._tell = jobs, links, tell
+        self._losses: dict[AttemptId, LinkLoss] = {}  # of the attempts that are waited for
         self.table: dict[type[Any], Callable[[Any], Answer]] = {
             AskStatus: self.ask_status,
             StartAttempt: self.start,
@@ -104,10 +108,25 @@ class Dispatch:
 
     async def _attach(self, instruction: Attach, job: Job) -> Event:
         attempt = instruction.attempt
+        loss = LinkLoss(attempt, instruction.device, job.link.lease_s, self._tell)
+        self._losses[attempt] = loss
+        try:
+            while True:
+                try:
+                    return await self._attach_once(attempt, job, loss)
+                except TransportError as error:
+                    await loss.pause(error)
+        finally:
+            if self._losses.get(attempt) is loss:
+                del self._losses[attempt]
+
+    async def _attach_once(self, attempt: AttemptId, job: Job, loss: LinkLoss) -> Event:
         # An adopted run was started by an earlier controller: learn again what its parser needs to know, while a device
         # that cannot be asked still means "try again".
         await job.prepare()
         async with job.link.client() as client:
+            if loss.is_open:
+                loss.over((await client.status(job.run_id, attempt.n)).state)
             ended = await client.wait(job.run_id, attempt.n)
             if ended.state != "finished":
                 # rebooted, or its runner died: what that means is decided when the core has asked
@@ -120,6 +139,8 @@ class Dispatch:
     async def kill(self, instruction: Kill) -> Event:
         # not by way of the job: what is killed may be a left-over of a work that is over or unknown here
         attempt = instruction.attempt
+        if (loss := self._losses.get(attempt)) is not None:
+            loss.give_up()
         async with self._links[instruction.device].client() as client:
             dead = await client.stop(run_id_of(attempt.work_id), attempt.n)
         if dead:

@@ -74,6 +74,11 @@ class Notices:
                 self._tell("busy", job=job, device=device, holder=fields.get("holder"))
             case "moved":
                 self._tell("moved", job=job, device=device, reason=reason)
+            case "link_lost":
+                lease_s = fields.get("lease_s", 0)
+                self.warning(f"the run goes on, its device is called again for {lease_s:g} s: {reason}", job)
+            case "reconnected":
+                self.warning(f"the link is back after {fields.get('away_s')} s, the run is {fields.get('state')}", job)
             case "stopped":
                 self.warning(f"no new work is taken: {reason}", job)
             case "kill_unproven":
@@ -93,6 +98,9 @@ def warning_of(note: Note) -> str | None:
     match note.kind:
         case "reattached":
             return f"attempt {fields.get('attempt')} was found {fields.get('state')} on the device and taken over"
+        case "reconnected":
+            away_s = fields.get("away_s")
+            return f"the link was lost for {away_s} s during attempt {fields.get('attempt')}, which went on"
         case "retry":
             what = fields.get("failure_class", "transport")
             return f"attempt {fields.get('attempt')} failed on the way ({what}: {fields.get('error')}) and was repeated"

@@ -57,7 +57,7 @@ class Reactor:
         self._sessions: list[Session] = []
         self._jobs: dict[str, Job] = {}
         self._links: dict[str, DeviceLink] = {}
-        self._dispatch = Dispatch(self._jobs, self._links)
+        self._dispatch = Dispatch(self._jobs, self._links, self._note)
         self._events: deque[Event] = deque()
         self._claims = Claims()
         self._timers: dict[str, asyncio.TimerHandle] = {}

@@ -9,7 +9,7 @@ from sidewinder.model import Device
 
 from .base import Transport
 
-PLANNED = ("ssh", "kubernetes")
+PLANNED = ("kubernetes",)
 
 
 def open(device: Device, **options: Any) -> Transport:
@@ -18,8 +18,13 @@ def open(device: Device, **options: Any) -> Transport:
         from .local import LocalTransport
 
         return LocalTransport(device, **options)
+    if device.kind == "ssh":
+        from .ssh import SshTransport
+
+        return SshTransport(device, **options)
     if device.kind in PLANNED:
         raise DeviceFault(
-            f"device {device.id!r}: this version has no {device.kind} transport yet, only local devices can be measured"
+            f"device {device.id!r}: this version has no {device.kind} transport yet, only local and ssh devices are "
+            "measured"
         )
     raise DeviceFault(f"device {device.id!r}: no transport for kind {device.kind!r}")
