@@ -98,7 +98,9 @@ def test_killed_at_every_kind_of_moment_a_sweep_comes_out_undisturbed(
     moments = []
     for step in steps:
         occurrence = 1 if step in ONCE else rng.randint(1, 3)
-        moments.append(f"{step}:{occurrence}:{rng.choice(['before', 'after'])}")
+        # a record that Snakemake has not heard of is the moment at which it asks for a second measurement
+        when = "before" if step in ("on_done", "finished") else rng.choice(["before", "after"])
+        moments.append(f"{step}:{occurrence}:{when}")
     rng.shuffle(moments)
     moments.sort(key=lambda moment: moment.startswith(REPORT))  # it is made last
     if "status" in steps:  # asked only by a controller that finds an attempt of a dead one: one that has just died
