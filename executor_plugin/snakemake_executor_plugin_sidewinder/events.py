@@ -17,12 +17,28 @@ _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 def emit(logger: Any, event: Mapping[str, Any], jobid: int | None = None) -> None:
     """Hand one event of the engine to Snakemake's logger, from any thread."""
     text = _sentence(event)
-    extra = {key: value for key, value in event.items() if key not in _RESERVED}
-    extra |= {"event": "sidewinder", "v": VERSION}
+    if text is not None:
+        logger.warning(text, extra=_fields(event, jobid))
+        return
+    # Not by way of the logger: its console and its file would pay for every point, and the file get an empty line each.
+    displays = [handler for handler in logger.handlers if not _only_writes_text(handler)]
+    if displays and logger.isEnabledFor(logging.INFO):
+        fields = _fields(event, jobid)
+        record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, None, (), None, extra=fields)
+        for handler in displays:
+            handler.handle(record)
+
+
+def _fields(event: Mapping[str, Any], jobid: int | None) -> dict[str, Any]:
+    fields = {key: value for key, value in event.items() if key not in _RESERVED}
+    fields |= {"event": "sidewinder", "v": VERSION}
     if jobid is not None:
-        extra["jobid"] = jobid
-    # the default console prints a record's msg as it is, a logger plugin gets it as `message`
-    logger.log(logging.INFO if text is None else logging.WARNING, text, extra=extra)
+        fields["jobid"] = jobid
+    return fields
+
+
+def _only_writes_text(handler: logging.Handler) -> bool:
+    return type(handler) is logging.FileHandler or type(handler).__module__.startswith("snakemake.")
 
 
 def _sentence(event: Mapping[str, Any]) -> str | None:
