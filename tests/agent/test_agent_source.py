@@ -11,12 +11,13 @@ from sidewinder.agent import source
 
 
 def test_sister_imports_go_and_the_rest_stays() -> None:
-    text, sisters = source.strip_imports(
+    text, sisters, names = source.strip_imports(
         '"""A thing."""\nimport os\nfrom .a import (\n    b,\n    c,\n)\nTYPE_CHECKING = False\nif TYPE_CHECKING:\n'
         "    from .z import T\n\ndef f():\n    from .d import e\n    return e, os, b, c\n",
         "m",
     )
     assert sisters == ["a"]
+    assert names == {"f"}
     tree = ast.parse(text)
     assert [type(node).__name__ for node in tree.body] == ["Import", "FunctionDef"]
     assert "from ." not in text
@@ -57,7 +58,7 @@ def test_modules_are_joined_after_what_they_use() -> None:
     order = list(source.modules())
     assert order[-1] == "main"
     for name in order:
-        _, sisters = source.strip_imports(source.read_module(name), name)
+        sisters = source.strip_imports(source.read_module(name), name).sisters
         assert all(order.index(sister) < order.index(name) for sister in sisters), name
 
 

@@ -14,10 +14,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import NamedTuple, NoReturn
+
+from workplace import workplace
 
 REPO = Path(__file__).resolve().parents[2]
 DEVICES = 8
@@ -85,10 +86,6 @@ class Sweep:
             give_up(f"snakemake ended with {process.returncode}:\n{tail}")
         return Cost(usage.ru_utime + usage.ru_stime, peak[0])
 
-    def forget(self) -> None:
-        shutil.rmtree(self.folder / "runs", ignore_errors=True)
-        shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)
-
     @property
     def records(self) -> int:
         return sum(1 for _ in (self.folder / "runs/bench/records").glob("*/*.json"))
@@ -98,9 +95,8 @@ def one_job_a_point(figures: Figures, where: Path, points: int, largest: bool) -
     """The measure jobs alone (`--until measure`): tables and report are the same rules under both executors."""
     points -= points % DEVICES
     start_up = Sweep(where / f"one-{points}", DEVICES).run("-n").cpu_s
+    bare = Sweep(where / f"bare-{points}", points).run("--until", "measure", executor="bare")
     sweep = Sweep(where / f"points-{points}", points)
-    bare = sweep.run("--until", "measure", executor="bare")
-    sweep.forget()
     ours = sweep.run("--until", "measure")
     if sweep.records != points:
         give_up(f"{sweep.records} of {points} records")
@@ -112,7 +108,6 @@ def one_job_a_point(figures: Figures, where: Path, points: int, largest: bool) -
     if largest:
         figures.tell(f"peak_memory_{points}", max(ours.peak_bytes, whole.peak_bytes) / 1e6, "MB", 500)
         figures.tell(f"nothing_to_do_{points}", sweep.run().cpu_s, "CPU_s", 15)
-    shutil.rmtree(sweep.folder)
 
 
 def shards(figures: Figures, where: Path, points: int, points_per_job: int) -> None:
@@ -127,7 +122,6 @@ def shards(figures: Figures, where: Path, points: int, points_per_job: int) -> N
     figures.tell(f"shards_run_{points}", ran.cpu_s, "CPU_s", 20)
     figures.tell(f"shards_nothing_to_do_{points}", nothing.cpu_s, "CPU_s", 10)
     figures.tell(f"shards_peak_memory_{points}", max(dry.peak_bytes, ran.peak_bytes) / 1e6, "MB", 250)
-    shutil.rmtree(sweep.folder)
 
 
 def _watch_peak(pid: int) -> tuple[list[int], threading.Event]:
@@ -160,12 +154,12 @@ def main() -> int:
     arguments = parser.parse_args()
     sizes = [arguments.points] if arguments.points else [1000, 5000, 20000]
     figures = Figures()
-    with tempfile.TemporaryDirectory(prefix="sidewinder-bench-") as folder:
+    with workplace() as folder:
         if arguments.only != "shards":
             for size in sizes:
-                one_job_a_point(figures, Path(folder), size, size == max(sizes))
+                one_job_a_point(figures, folder, size, size == max(sizes))
         if arguments.only != "points":
-            shards(figures, Path(folder), arguments.points * 10 if arguments.points else 50000, 50)
+            shards(figures, folder, arguments.points * 10 if arguments.points else 50000, 50)
     return 1 if figures.short else 0
 
 

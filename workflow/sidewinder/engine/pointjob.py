@@ -61,6 +61,7 @@ class PointJob:
     __slots__ = (
         "_attempts",
         "_found",
+        "_label",
         "_measurement",
         "_task",
         "_unprepared",
@@ -90,6 +91,7 @@ class PointJob:
         self.outcome_kept = False
         self._task: Task | None = None
         self._found: Found | None = None
+        self._label: str | None = None
         self._unprepared: ConfigError | None = None
         self._measurement: Measurement | None = None
         self._attempts: dict[int, dict[str, Json]] = {}
@@ -246,7 +248,9 @@ class PointJob:
         self._warnings.append(text)
 
     def describe(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"label": self.session.label(self.point)}
+        if self._label is None:
+            self._label = self.session.label(self.point)
+        told: dict[str, Any] = {"label": self._label}
         if self._measurement is not None:
             told["headline"] = self.workload.headline(self._measurement.metrics)
         if self.raw is not None and self.raw.duration_s is not None:

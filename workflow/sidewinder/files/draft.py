@@ -80,12 +80,11 @@ def tidy(value: Json) -> Json:
     if kind is float:
         return value if math.isfinite(value) else None
     if kind is dict or (kind is not list and kind is not tuple and isinstance(value, Mapping)):
-        made = {}
-        for key, item in value.items():  # scalars are most of a record: they are kept without a call
-            kept = item if type(item) in _PLAIN else tidy(item)
-            if kept is not None:
-                made[key if type(key) is str else str(key)] = kept
-        return made
+        return {  # scalars are most of a record: they are kept without a call
+            key if type(key) is str else str(key): kept
+            for key, item in value.items()
+            if (kept := item if type(item) in _PLAIN else tidy(item)) is not None
+        }
     if kind is list or kind is tuple:
         return [item if type(item) in _PLAIN else tidy(item) for item in value]
     if isinstance(value, str):  # an enum of texts
