@@ -15,7 +15,6 @@ import pytest
 from engine.helpers_engine import Told, command, make_plan, only, record, run
 from sidewinder.engine import Engine
 from sidewinder.errors import ConfigError, DeviceFault, TransportError
-from sidewinder.files import schedule
 from sidewinder.model import Device, Found, Measurement, Task
 from sidewinder.workloads import registry
 
@@ -65,8 +64,7 @@ def test_a_front_that_dies_during_a_run_loses_nothing(root, local, tmp_path):
     assert [a["n"] for a in written["attempts"]] == [1]
     retries = [json.loads(line) for line in (root / "retries.jsonl").read_text().splitlines()]
     assert [line["event"] for line in retries] == ["link_lost", "reconnected"]
-    assert [event["kind"] for event in told.events if event["kind"] == "retry"] == ["retry"]
-    assert schedule.read(str(root))["transport_failures"] == 1
+    assert [event["kind"] for event in told.events if event["kind"] in ("retry", "warning")] == ["warning"] * 2
 
 
 class Plugin:
