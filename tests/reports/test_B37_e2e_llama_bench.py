@@ -32,6 +32,11 @@ STORIES: dict[str, tuple[bytes, str]] = {
     "absurd": (ABSURD, "0"),
     "refused": (b"", "1"),
     "empty": (b"", "0"),
+    "flag": ((CAPTURES / "unknown-flag.stdout").read_bytes(), "1"),
+}
+STDERR = {
+    "refused": b"main: error: failed to load model\n",
+    "flag": (CAPTURES / "unknown-flag.stderr").read_bytes(),
 }
 PROGRAM = """\
 #!{python} -SE
@@ -44,8 +49,7 @@ os.write(1, open(os.path.join(folder, story + ".out"), "rb").read())
 how = open(os.path.join(folder, story + ".how")).read()
 if how == "SEGV":
     os.kill(os.getpid(), signal.SIGSEGV)
-if how == "1":
-    sys.stderr.write("main: error: failed to load model\\n")
+os.write(2, open(os.path.join(folder, story + ".err"), "rb").read())
 sys.exit(int(how))
 """
 
@@ -62,6 +66,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for name, (stdout, how) in STORIES.items():
         (folder / f"{name}.out").write_bytes(stdout)
         (folder / f"{name}.how").write_text(how)
+        (folder / f"{name}.err").write_bytes(STDERR.get(name, b""))
         model = folder / "models" / f"{name}.gguf"
         model.write_bytes(b"GGUF")
         points.append(
@@ -102,6 +107,7 @@ def test_what_is_clearly_the_measurement_is_one(found: dict[str, Any], name: str
         ("crash", "measurement", "signal 11 (SIGSEGV)"),
         ("refused", "measurement", "failed to load model"),
         ("empty", "measurement", "0 result rows where 2"),
+        ("flag", "measurement", "invalid parameter for argument"),
     ],
 )
 def test_all_else_fails_alone_with_its_output_kept(found: dict[str, Any], name: str, failure: str, says: str) -> None:
