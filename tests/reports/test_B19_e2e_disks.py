@@ -6,7 +6,10 @@ goes on when there is room.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +17,13 @@ import pytest
 
 from e2e.helpers_badluck import fill, records, remount, small_disk
 from plugin.helpers_plugin import LabFolder, Snakemake, open_points
+from sidewinder.config import load_files
+from sidewinder.files import plan as plans
 
 # Prints 150 kB, which is kept as raw output: a disk of 1 MiB takes a few of them.
 LOUD = "print('x' * 150_000); "
 COUNT = 6
+MEASURE = "import sys; from sidewinder.cli import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +107,30 @@ def test_a_run_folder_that_becomes_read_only_keeps_what_it_has(lab: LabFolder) -
     remount(lab.folder / "runs", "rw,size=8m")
     assert lab.run().rc == 0
     assert len(lab.starts) == COUNT
+
+
+def test_one_point_measured_by_hand_on_a_full_disk(lab: LabFolder) -> None:
+    root = lab.folder / "runs/demo"
+    plan = plans.publish(str(root), load_files([str(lab.folder / "config/lab.yaml")], {}))
+    run_id = next(iter(plan.points))
+
+    def measure() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", MEASURE, "measure", f"runs/demo/records/pi5/{run_id}.json"],
+            cwd=lab.folder,
+            env={**os.environ, "XDG_CACHE_HOME": str(lab.folder / ".cache")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    ballast = lab.folder / "runs/ballast"
+    ballast.write_bytes(bytes(700_000))  # room for the journal, not for what the point prints
+    full = measure()
+    assert full.returncode == 1, "it could not be written: that is no 0, and nobody stopped it"
+    assert "not recorded: the controller could not write to its own disk" in full.stdout
+    assert not (root / f"records/pi5/{run_id}.json").exists()
+    ballast.unlink()
+    assert measure().returncode == 0
+    assert len(lab.starts) == 1, "its result had waited on the device"

@@ -172,6 +172,8 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 def _exit_code(outcomes: Sequence[str], *, strict: bool) -> int:
     if "cancelled" in outcomes:
         return STOPPED
+    if "unrecorded" in outcomes:
+        return TROUBLE
     if not strict:
         return OK
     return NEVER_MEASURED if "hole" in outcomes else FAILED if "failed" in outcomes else OK

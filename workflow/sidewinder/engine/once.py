@@ -25,7 +25,8 @@ LINE_POLL_S = 0.05
 
 
 class Outcome(NamedTuple):
-    """How one point ended: "ok", "failed", "hole", "cancelled"; ``failure`` says why."""
+    """How one point ended: "ok", "failed", "hole", "cancelled", or "unrecorded" (nobody stopped it: the controller's disk
+    refused its record); ``failure`` says why."""
 
     outcome: str
     failure: Failure | None = None
@@ -116,7 +117,12 @@ async def _run_points(
                 raise reactor.error
         finally:
             await reactor.close()
-    return callbacks.outcomes
+    if stopped.is_set():
+        return callbacks.outcomes
+    return {
+        run_id: one._replace(outcome="unrecorded") if one.outcome == "cancelled" else one
+        for run_id, one in callbacks.outcomes.items()
+    }
 
 
 async def _stand_in_line(lines: ExitStack, session: Session, device: str, stopped: asyncio.Event) -> None:
