@@ -38,7 +38,7 @@ TABLE = [
     (ATTACH, ConfigError("x"), TransportFailed(A, "x")),
     (KILL, ConfigError("x"), TransportFailed(A, "x")),
     (ACK, ConfigError("x"), Acked(A)),
-    (PROBE, ConfigError("x"), ProbeAnswered("d", False, "x")),
+    (PROBE, ConfigError("x"), ProbeAnswered("d", False, "x", unfit=True)),
     (PARSE, ParseError("x"), Parsed(A, Failure(FailureClass.PARSE, "x"))),
     (PARSE, ConfigError("x"), Parsed(A, Failure(FailureClass.CONFIG, "x"))),
     (PUBLISH, PublishError("x"), PublishFailed("0:r", "x")),
@@ -46,7 +46,7 @@ TABLE = [
     (ACK, TransportError("x"), Acked(A)),
     (ACK, DeviceFault("x"), Acked(A)),
     (PROBE, TransportError("x"), ProbeAnswered("d", False, "x")),
-    (PROBE, DeviceFault("x"), ProbeAnswered("d", False, "x")),
+    (PROBE, DeviceFault("x"), ProbeAnswered("d", False, "x", unfit=True)),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from sidewinder.core import attempts, campaign, failing, killing, policy, service, turns
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
-from sidewinder.core.breaker import Open
+from sidewinder.core.breaker import Breaker, Open
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.lifecycle import Parsing, Publishing, Running, State
 from sidewinder.model import Evidence, FailureClass
@@ -285,6 +285,80 @@ def probes_without_end(patch: Patch) -> None:
     patch.setattr(service, "probe_if_due", probe_if_due)
 
 
+def devices_start_well(patch: Patch) -> None:
+    """Promise 6: a new invocation has forgotten which devices were down."""
+    real = service.on_device_added
+    forget = lambda c, event, out: real(c, event._replace(earlier=None), out)  # noqa: E731
+    patch.setitem(service.HANDLERS, ev.DeviceAdded, forget)
+
+
+def the_old_night_counts(patch: Patch) -> None:
+    """Promise 6: a device is given up for the time it was down before this invocation."""
+    real = Breaker.resume
+
+    def resume(self: Breaker, reason: str, down_s: float, now_s: float) -> None:
+        real(self, reason, down_s, now_s)
+        self.down_here_since_s = now_s - down_s
+
+    patch.setattr(Breaker, "resume", resume)
+
+
+def given_up_untested(patch: Patch) -> None:
+    """Promise 6: a device is given up when it goes down, before any probe."""
+    real = Breaker._open
+
+    def opens(self: Breaker, reason: str, now_s: float) -> bool:
+        self.tests_failed += 1
+        return real(self, reason, now_s)
+
+    patch.setattr(Breaker, "_open", opens)
+
+
+def given_up_too_soon(patch: Patch) -> None:
+    """Promise 6: the first failed probe takes the device out."""
+    real = service.gave_up
+
+    def gave_up(c: Campaign, lane: Any, out: list[Any]) -> bool:
+        lane.breaker.down_here_since_s = -1e9
+        return real(c, lane, out)
+
+    patch.setattr(service, "gave_up", gave_up)
+
+
+def a_passed_probe_is_enough(patch: Patch) -> None:
+    """Promise 6: the downtime ends with a probe instead of a completed run."""
+    real = Breaker.probe_answered
+
+    def answered(self: Breaker, ok: bool, reason: str, now_s: float) -> None:
+        real(self, ok, reason, now_s)
+        if ok:
+            self.down_since_s = self.down_here_since_s = None
+
+    patch.setattr(Breaker, "probe_answered", answered)
+
+
+def a_trial_costs_an_attempt(patch: Patch) -> None:
+    """Promise 6: the point that tested the water pays for it."""
+    real = failing.lost_contact
+
+    def lost_contact(c: Campaign, item: Any, error: str, costs: bool, out: list[Any]) -> None:
+        item.repeats += failing.is_trial(item)
+        real(c, item, error, costs, out)
+
+    patch.setattr(failing, "lost_contact", lost_contact)
+
+
+def failed_probes_are_silent(patch: Patch) -> None:
+    """Promise 6: a failed probe leaves no line."""
+    real = service.on_probe_answered
+
+    def on_probe_answered(c: Campaign, event: Any, out: list[Any]) -> None:
+        real(c, event, out)
+        out[:] = [i for i in out if not (isinstance(i, do.Note) and i.kind == "probe_failed")]
+
+    patch.setitem(service.HANDLERS, ev.ProbeAnswered, on_probe_answered)
+
+
 MUTANTS = [
     results_are_retried,
     memory_is_retried,
@@ -306,6 +380,13 @@ MUTANTS = [
     early_timers_count,
     a_slot_is_given_back_too_soon,
     probes_without_end,
+    devices_start_well,
+    the_old_night_counts,
+    given_up_untested,
+    given_up_too_soon,
+    a_passed_probe_is_enough,
+    a_trial_costs_an_attempt,
+    failed_probes_are_silent,
 ]
 
 

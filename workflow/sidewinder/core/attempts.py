@@ -143,7 +143,7 @@ def on_result(c: Campaign, item: Item, event: ev.ResultArrived, out: list[Instru
             return
         item.verdict = failure  # the workload may say better why; it cannot make it a result
     if item.lane.breaker.state is not HEALTHY:
-        service.completed(c, item.lane, out)
+        service.completed(c, item, out)
     item.state = new(Parsing, state)  # the same attempt in the same slot
     out.append(new(do.Parse, (state.attempt,)))
 

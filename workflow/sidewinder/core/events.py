@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sidewinder.model import AttemptId, Device, Evidence, Failure
+from sidewinder.model import AttemptId, Device, Evidence, Failure, Policy
 
 
 class Work(NamedTuple):
@@ -24,9 +24,19 @@ class Work(NamedTuple):
     kind: str = "pinned"  # "pinned" now; "fungible" and "gang" follow
 
 
+class Earlier(NamedTuple):
+    """How an earlier invocation left a device that was down or quarantined."""
+
+    reason: str
+    quarantined: bool = False
+    down_s: float = 0.0  # how long no run had come back by now: for people, giving up counts this invocation alone
+
+
 class DeviceAdded(NamedTuple):
     device: Device
     name: str = ""  # what messages call it, where ``device.id`` is only the engine's key; "": the id
+    policy: Policy | None = None  # its lab's; None: the campaign's
+    earlier: Earlier | None = None  # None: it was in service, or nobody has used it yet
 
 
 class PointsQueued(NamedTuple):
@@ -136,9 +146,12 @@ class ExclusiveEnded(NamedTuple):
 
 
 class ProbeAnswered(NamedTuple):
+    """``unfit``: the device answered, and what it said takes it out at once (class ``device``)."""
+
     device: str
     ok: bool
     error: str = ""
+    unfit: bool = False
 
 
 class TimerFired(NamedTuple):

@@ -38,7 +38,7 @@ def explain(c: Campaign, work_id: str, now_s: float) -> list[str]:
     if isinstance(item.state, Queued):
         lines += _what_blocks(item, now_s)
     if item.repeats or item.preemptions:
-        budget = c.policy.retry.max_attempts
+        budget = item.lane.policy.retry.max_attempts
         lines.append(f"transport has cost {item.repeats} of {budget} attempts; preempted {item.preemptions} time(s)")
     lines.append(f"its story: {c.story(item)}")
     return lines
@@ -54,9 +54,8 @@ def _where(c: Campaign, item: Item, now_s: float) -> str:
             return f"backs off after a failure on the way, {_left_s(c, timer, now_s):.0f} s left"
         case Waiting(_, slot, holder, timer):
             since_s = now_s - item.lane.busy_since_s.get(slot, now_s)
-            return (
-                f"waits for {holder} of another controller, since {since_s:.0f} s of at most {c.policy.busy_wait_s:g} s"
-            )
+            limit_s = item.lane.policy.busy_wait_s
+            return f"waits for {holder} of another controller, since {since_s:.0f} s of at most {limit_s:g} s"
         case Claiming():
             return f"attempt {item.n} is being written to the journal"
         case Asking():

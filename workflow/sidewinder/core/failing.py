@@ -51,7 +51,7 @@ def charge(c: Campaign, item: Item, gone: int, why: str, out: list[Instruction])
     False: that was the last one."""
     item.repeats += item.suspect
     item.suspect = False
-    if item.repeats < c.policy.retry.max_attempts:
+    if item.repeats < item.lane.policy.retry.max_attempts:
         note_retry(c, item, FailureClass.TRANSPORT, gone, why, out, over=True)
         return True
     exhausted(c, item, why, out)
@@ -59,7 +59,7 @@ def charge(c: Campaign, item: Item, gone: int, why: str, out: list[Instruction])
 
 
 def exhausted(c: Campaign, item: Item, error: str, out: list[Instruction]) -> None:
-    tries = c.policy.retry.max_attempts
+    tries = item.lane.policy.retry.max_attempts
     note(item, "exhausted", out, attempt=item.n, max_attempts=tries, error=error[:600])
     reason = f"{tries} attempt(s) on {item.lane.name} failed on the way (last: {error})"
     service.hole(c, item, reason, FailureClass.TRANSPORT, out)
@@ -72,12 +72,12 @@ def lost_contact(c: Campaign, item: Item, error: str, costs: bool, out: list[Ins
     opened = lane.breaker.failed(item.work_id, error, c.now_s)
     item.failures_in_row += 1
     item.repeats += costs and not trial
-    if item.repeats >= c.policy.retry.max_attempts:
+    if item.repeats >= lane.policy.retry.max_attempts:
         exhausted(c, item, error, out)
     else:
         item.at_tail = item.at_tail if trial else 1
         back_off(c, item, error, FailureClass.TRANSPORT, item.failures_in_row, out, opened=opened)
-    service.failed(c, lane, opened, error, out)
+    service.failed(c, item, opened, error, out)
 
 
 def back_off(
@@ -98,7 +98,7 @@ def back_off(
         service.hole(c, item, out_of_service.reason, out_of_service.cause, out)
     else:
         failed = item.attempt.n if item.attempt is not None else item.n
-        delay_s = wait_s(c.policy.retry, failures, c.rng)
+        delay_s = wait_s(item.lane.policy.retry, failures, c.rng)
         c.let_go(item)
         item.state = BackingOff(c.set_timer("retry", item, c.now_s + delay_s, out))
         over = not item.doubtful
@@ -115,7 +115,7 @@ def note_retry(
     **fields: Any,
 ) -> None:
     """``over``: the attempt is known to be over, so what follows repeats it; else the device is asked first."""
-    tries = c.policy.retry.max_attempts
+    tries = item.lane.policy.retry.max_attempts
     known = {"failure_class": failure_class.value, "attempt": attempt, "max_attempts": tries, "error": error[:600]}
     note(item, "retry", out, **known, **fields)
 
@@ -126,8 +126,8 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
     lane = item.lane
     if rule.point is PointEffect.RAISE:
         raise c.unexpected(item, failure.message)
-    if rule.breaker is BreakerEffect.ALIVE and lane.breaker.state is not HEALTHY:
-        service.completed(c, lane, out)
+    if rule.breaker is BreakerEffect.ALIVE and ran and lane.breaker.state is not HEALTHY:
+        service.completed(c, item, out)
     elif rule.breaker is BreakerEffect.QUARANTINE:
         service.quarantine(c, lane, failure.message, out)
     item.doubtful = item.suspect = False

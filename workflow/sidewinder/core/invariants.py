@@ -21,13 +21,12 @@ def check(c: Campaign) -> None:
     slots: dict[Lane, list[int]] = {lane: [] for lane in c.lanes.values()}
     queued: dict[Lane, int] = dict.fromkeys(slots, 0)
     turns: dict[Group, int] = {lane.group: 0 for lane in slots}
-    attempts_allowed = c.policy.retry.max_attempts
     for work_id, item in c.items.items():
         state, lane = item.state, item.lane
         kind = type(state)
         assert work_id not in c.done, f"{work_id} is open and done"
         assert kind is not Done, f"{work_id} is done and still open"
-        assert item.repeats <= attempts_allowed, f"{work_id} was tried too often"
+        assert item.repeats <= lane.policy.retry.max_attempts, f"{work_id} was tried too often"
         if kind is Queued:
             queued[lane] += 1
             assert item.ticket, f"{work_id} is queued but in no queue"

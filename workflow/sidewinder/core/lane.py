@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sidewinder.core.breaker import Breaker, Closed, HalfOpen
 from sidewinder.core.queues import Queue
 from sidewinder.core.slots import Slots
-from sidewinder.model import Device, FailureClass
+from sidewinder.model import Device, FailureClass, Policy
 
 if TYPE_CHECKING:
     from sidewinder.core.item import Item
@@ -36,21 +36,25 @@ class Lane:
         "out_of_service",
         "outcomes",
         "points",
+        "policy",
+        "quarantine",
         "rest_timer",
         "slots",
     )
 
-    def __init__(self, device: Device, group: Group, name: str = "") -> None:
+    def __init__(self, device: Device, group: Group, policy: Policy, name: str = "") -> None:
         self.device = device
         self.id = device.id
         self.name = name or device.id  # for people
         self.group = group
+        self.policy = policy  # of the lab that it belongs to
         self.slots = Slots(max(1, device.max_concurrency))
         self.points = Queue()
         self.jobs = Queue()  # ordinary jobs of the controller: no breaker and no quarantine of a device stops them
         self.due: deque[Item] = deque()  # have a slot and want only the turn back (`Waiting` whose wait is over)
         self.breaker = Breaker(device.max_transport_failures, device.recovery_after_s)
         self.out_of_service: OutOfService | None = None
+        self.quarantine: str | None = None  # why an earlier invocation took it out; a passed probe lifts that
         self.rest_timer: str | None = None
         self.busy_since_s: dict[int, float] = {}  # by slot: since when another controller's run is in it
         self.outcomes: Counter[str] = Counter()

@@ -97,7 +97,7 @@ def wait_for_slot(c: Campaign, item: Item, holder: str, out: list[Instruction]) 
     assert isinstance(state, Starting)
     lane = item.lane
     since_s = lane.busy_since_s.setdefault(state.slot, c.now_s)
-    limit_s = c.policy.busy_wait_s
+    limit_s = lane.policy.busy_wait_s
     if c.now_s - since_s >= limit_s:
         reason = f"{lane.name} was busy with {holder} of another controller for {c.now_s - since_s:.0f} s"
         service.hole(c, item, f"{reason} (busy_wait_s: {limit_s:g})", FailureClass.TRANSPORT, out, holder=holder)

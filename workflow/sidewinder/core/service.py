@@ -41,9 +41,15 @@ def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) 
         raise InternalError(f"device {device.id!r} was added twice")
     name = device.resource_group
     group = Group(None) if name is None else c.groups.setdefault(name, Group(name))
-    lane = Lane(device, group, event.name)
+    lane = Lane(device, group, event.policy or c.policy, event.name)
     group.join(lane)
     c.lanes[device.id] = lane
+    earlier = event.earlier
+    if earlier is not None:
+        # Asked at once, before any of its points is given up: it may be well again since long ago.
+        lane.quarantine = earlier.reason if earlier.quarantined else None
+        lane.breaker.resume(earlier.reason, earlier.down_s, c.now_s)
+        probe(c, lane, out)
 
 
 def on_points_queued(c: Campaign, event: ev.PointsQueued, out: list[Instruction]) -> None:
@@ -85,30 +91,39 @@ def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
 # -- health of a device -----------------------------------------------------------------------------------------------
 
 
-def failed(c: Campaign, lane: Lane, opened: bool, reason: str, out: list[Instruction]) -> None:
-    """After a transport failure: announce that the breaker opened, or let the device rest."""
+def failed(c: Campaign, item: Item, opened: bool, reason: str, out: list[Instruction]) -> None:
+    """After a transport failure of this item: announce that the breaker opened, or let the device rest."""
+    lane = item.lane
     breaker = lane.breaker
     if opened:
-        went_down(c, lane, reason, out)
+        went_down(c, item, reason, out)
         if gave_up(c, lane, out):
             return
     elif isinstance(breaker.state, Closed) and breaker.in_row >= 2 and lane.rest_timer is None:
         # One failure may be the point's bad luck, so another point may start at once. Two in a row are the device's:
         # without a rest a blip of a second would fail three points in as many milliseconds and open the breaker.
-        delay_s = wait_s(c.policy.retry, breaker.in_row, c.rng)
+        delay_s = wait_s(lane.policy.retry, breaker.in_row, c.rng)
         lane.rest_timer = c.set_timer("rest", lane, c.now_s + delay_s, out)
     lane.update_gate()
 
 
-def went_down(c: Campaign, lane: Lane, reason: str, out: list[Instruction]) -> None:
+def went_down(c: Campaign, item: Item, reason: str, out: list[Instruction]) -> None:
+    lane = item.lane
     breaker = lane.breaker
     state = breaker.state
     assert isinstance(state, Open)
     lane.rest_timer = None
     lane.update_gate()
     c.set_timer("cooldown", lane, state.until_s, out)
-    fields = {"reason": reason[:600], "trips": breaker.trips, "failures": breaker.failures, "down_s": down_s(c, lane)}
-    out.append(do.Note("device_down", lane.id, None, fields))
+    fields = {"reason": reason[:600], "trips": breaker.trips, **health(c, lane)}
+    out.append(do.Note("device_down", lane.id, item.work_id, fields))
+
+
+def health(c: Campaign, lane: Lane) -> dict[str, Any]:
+    """What every note about a device that is down says of it."""
+    state = lane.breaker.state
+    known = {"failures": lane.breaker.failures, "down_s": down_s(c, lane)}
+    return {**known, "probe_in_s": max(0.0, state.until_s - c.now_s)} if isinstance(state, Open) else known
 
 
 def down_s(c: Campaign, lane: Lane) -> float:
@@ -117,25 +132,35 @@ def down_s(c: Campaign, lane: Lane) -> float:
 
 
 def gave_up(c: Campaign, lane: Lane, out: list[Instruction]) -> bool:
-    """Down for too long, by a probe or trial that just failed: drain the device's queue, the others go on (M-116)."""
-    limit_s = lane.device.give_up_after_s
-    if limit_s is None or lane.out_of_service is not None or down_s(c, lane) < limit_s:
+    """Down for too long, by a probe or trial that just failed: drain the device's queue, the others go on (M-116).
+
+    Only what this invocation has seen counts: a device that was down all night may have come back a minute ago.
+    """
+    limit_s, breaker = lane.device.give_up_after_s, lane.breaker
+    since_s = breaker.down_here_since_s
+    if limit_s is None or lane.out_of_service is not None or since_s is None or not breaker.tests_failed:
+        return False
+    here_s = c.now_s - since_s
+    if here_s < limit_s:
         return False
     reason = (
-        f"{lane.name} was taken out of service: no run completed for {down_s(c, lane):.0f} s "
-        f"after repeated transport failures (last: {lane.breaker.reason})"
+        f"{lane.name} was taken out of service: no run completed for {here_s:.0f} s "
+        f"after repeated transport failures (last: {breaker.reason})"
     )
-    out.append(do.Note("given_up", lane.id, None, {"reason": reason, "down_s": down_s(c, lane)}))
+    out.append(do.Note("given_up", lane.id, None, {"reason": reason, **health(c, lane)}))
     take_out(c, lane, OutOfService(reason, FailureClass.TRANSPORT), out)
     return True
 
 
-def completed(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
-    """A run came back: the device works."""
+def completed(c: Campaign, item: Item, out: list[Instruction]) -> None:
+    """A run of this item came back: the device works."""
+    lane = item.lane
     was_down_s = down_s(c, lane)
-    if lane.breaker.completed():
+    out_of_service = lane.out_of_service
+    quarantined = out_of_service is not None and out_of_service.cause is FailureClass.DEVICE
+    if lane.breaker.completed() and not quarantined:  # a run in another slot that was still going ends no quarantine
         fields = {"recoveries": lane.breaker.recoveries, "down_s": was_down_s}
-        out.append(do.Note("device_up", lane.id, None, fields))
+        out.append(do.Note("device_up", lane.id, item.work_id, fields))
     lane.rest_timer = None
     lane.update_gate()
     c.wake(lane)
@@ -155,9 +180,13 @@ def probe_if_due(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
     """One cheap probe per cooldown, and none for a device that nobody waits for."""
     state = lane.breaker.state
     if isinstance(state, Open) and c.now_s >= state.until_s and lane.points.waiting and c.stop is None:
-        lane.breaker.probe()
-        lane.update_gate()
-        out.append(do.Probe(lane.id))
+        probe(c, lane, out)
+
+
+def probe(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
+    lane.breaker.probe()
+    lane.update_gate()
+    out.append(do.Probe(lane.id))
 
 
 def on_probe_answered(c: Campaign, event: ev.ProbeAnswered, out: list[Instruction]) -> None:
@@ -166,12 +195,19 @@ def on_probe_answered(c: Campaign, event: ev.ProbeAnswered, out: list[Instructio
         return  # a run came back meanwhile and closed the breaker: it knows better than the probe
     lane.breaker.probe_answered(event.ok, event.error, c.now_s)
     if event.ok:
+        if lane.quarantine is not None:
+            out.append(do.Note("released", lane.id, None, {"reason": lane.quarantine, **health(c, lane)}))
+            lane.quarantine = None
         lane.update_gate()
         c.wake(lane)
         return
-    out.append(do.Note("probe_failed", lane.id, None, {"error": event.error[:600], "down_s": down_s(c, lane)}))
+    out.append(do.Note("probe_failed", lane.id, None, {"error": event.error[:600], **health(c, lane)}))
     lane.update_gate()
-    if not gave_up(c, lane, out):
+    if event.unfit:
+        quarantine(c, lane, event.error, out)
+    elif lane.quarantine is not None:
+        quarantine(c, lane, lane.quarantine, out, f", and its probe failed ({event.error})")
+    elif not gave_up(c, lane, out):
         state = lane.breaker.state
         assert isinstance(state, Open)
         c.set_timer("cooldown", lane, state.until_s, out)
@@ -184,12 +220,12 @@ def on_quarantined(c: Campaign, event: ev.DeviceQuarantined, out: list[Instructi
     quarantine(c, c.lanes[event.device], event.reason, out)
 
 
-def quarantine(c: Campaign, lane: Lane, reason: str, out: list[Instruction]) -> None:
+def quarantine(c: Campaign, lane: Lane, reason: str, out: list[Instruction], more: str = "") -> None:
     """The device is unfit until a person or a passed probe of a later invocation says otherwise."""
     if lane.out_of_service is not None:
         return
-    out.append(do.Note("quarantined", lane.id, None, {"reason": reason[:600]}))
-    take_out(c, lane, OutOfService(f"{lane.name} is quarantined: {reason}", FailureClass.DEVICE), out)
+    out.append(do.Note("quarantined", lane.id, None, {"reason": reason[:600], **health(c, lane)}))
+    take_out(c, lane, OutOfService(f"{lane.name} is quarantined: {reason}{more}", FailureClass.DEVICE), out)
 
 
 def take_out(c: Campaign, lane: Lane, out_of_service: OutOfService, out: list[Instruction]) -> None:

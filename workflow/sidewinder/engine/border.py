@@ -64,5 +64,5 @@ def event_for(instruction: Instruction, error: Exception) -> Event | None:
         case Ack(attempt=attempt), (TransportError() | DeviceFault() | ConfigError()):
             return Acked(attempt)  # harmless: a device forgets results by age
         case Probe(device=device), (TransportError() | DeviceFault() | ConfigError()):
-            return ProbeAnswered(device, False, text)
+            return ProbeAnswered(device, False, text, unfit=not isinstance(error, TransportError))
     return None

@@ -93,6 +93,9 @@ class Ends:
             if session in self._outlines:
                 self._outlines[session].noted(note)
             try:
+                line = session.health.line(note.device.partition(":")[2], note)
+                if line is not None:
+                    session.journal.append(line)
                 write_ledger(session, note, job)
             except PublishError as error:
                 self.notices.warning(str(error), job)

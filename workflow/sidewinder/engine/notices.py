@@ -69,7 +69,9 @@ class Notices:
             case "device_down" | "quarantined" | "given_up":
                 self._tell("down", device=device, reason=reason)
             case "device_up":
-                self._tell("up", device=device, reason=reason)
+                self._tell("up", device=device, reason=f"a run came back after {fields.get('down_s', 0.0):.0f} s")
+            case "released":
+                self._tell("up", device=device, reason=f"a passed probe lifted its quarantine ({reason})")
             case "busy":
                 self._tell("busy", job=job, device=device, holder=fields.get("holder"))
             case "moved":
@@ -104,6 +106,10 @@ def warning_of(note: Note) -> str | None:
         case "retry":
             what = fields.get("failure_class", "transport")
             return f"attempt {fields.get('attempt')} failed on the way ({what}: {fields.get('error')}) and was repeated"
+        case "device_up":
+            return f"this was the first run after its device had been down for {fields.get('down_s', 0.0):.0f} s"
+        case "device_down":
+            return f"a failure on the way of this point took its device down ({fields.get('reason')})"
         case "evicted":
             return f"an abandoned run ({fields.get('holder')}) was stopped on the device just before"
     return None

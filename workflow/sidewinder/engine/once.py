@@ -106,8 +106,10 @@ async def _run_points(
             asyncio.get_running_loop().add_signal_handler(number, stop)
     with ExitStack() as lines:
         try:
-            reactor.add(session)
-            for device in {session.point(run_id).device for run_id in run_ids}:
+            devices = {session.point(run_id).device for run_id in run_ids}
+            stand_ins = {other for device in devices for other in session.links[device].device.failover_to}
+            reactor.add(session, frozenset(devices | stand_ins))
+            for device in devices:
                 await _stand_in_line(lines, session, device, stopped)
             if shard is not None:
                 reactor.submit_shard(session, shard, run_ids, f"shard {shard}")

@@ -83,22 +83,18 @@ class Reactor:
 
     # -- handing over
 
-    def add(self, session: Session) -> None:
+    def add(self, session: Session, devices: frozenset[str] | None = None) -> None:
+        """``devices``: only these. None: all of the lab."""
         policy = session.plan.lab.policy
-        if not self._sessions:
-            self._campaign.policy = policy
-        elif (policy.retry, policy.busy_wait_s) != (self._campaign.policy.retry, self._campaign.policy.busy_wait_s):
-            first = self._sessions[0].plan.lab.experiment
-            self._ends.notices.warning(
-                f"lab {session.plan.lab.experiment}: retry and busy_wait_s are those of lab {first} in this run"
-            )
         self._sessions.append(session)
         if self._whole_sweep:
             self._ends.add(session)
         for device in session.core_devices():
             name = device.id.partition(":")[2]
+            if devices is not None and name not in devices:
+                continue  # one that is down would be probed, and nobody waits for it
             self._links[device.id] = session.links[name]
-            self.happened(DeviceAdded(device, name))
+            self.happened(DeviceAdded(device, name, policy, session.health.earlier(name)))
         measured_here = any(device.kind == "local" for device in session.plan.lab.devices.values())
         if measured_here and not policy.controller_shares_local:
             self._ordinary.takes_turns = True

@@ -22,6 +22,7 @@ from sidewinder.labels import Labeller
 from sidewinder.model import Device, Json, Plan, Point
 
 from .devices import DeviceLink, OpenClient, agent_opener
+from .health import Health
 
 CONTROLLER_GROUP = "controller"
 
@@ -55,6 +56,7 @@ class Session:
             self.lock.release()
             raise
         self.journal = journal.Journal(root)
+        self.health = Health(self.replay)
         self.ledger = Ledger(root)
         self.versions = {"sidewinder": sidewinder.__version__, "python": platform.python_version(), **(versions or {})}
         # Records of points that ended in the engine, to be published together: there is no run that could be lost.

@@ -6,7 +6,7 @@ known by name. Kinds of entries:
 ``claimed``   {run_id, n, device}             about to be started; ask the device before starting another
 ``adopted``   {run_id, n, device}             a later controller found the attempt on the device
 ``ended``     {run_id, n, device, outcome}    nothing of this attempt runs any more
-``breaker``   {device, ...}                   the breaker's state, whole; the last one counts
+``breaker``   {device, state, reason, ...}    the device's health, whole; the last one counts (``breaker``)
 others        retry, moved, quarantine, …     kept for people, skipped by ``replay``
 """
 
@@ -59,6 +59,14 @@ def adopted(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[s
 
 def ended(attempt: AttemptId, device: str, outcome: str, at_utc: str, **more: Any) -> dict[str, Any]:
     return _entry("ended", attempt, device, at_utc, {"outcome": outcome, **more})
+
+
+def breaker(device: str, state: str, at_utc: str, **more: Any) -> dict[str, Any]:
+    """``state``: "closed" (takes points), "open" (down, to be probed), "quarantined". ``more``, as far as it is known:
+    ``reason``, ``down_since_utc``, ``evidence`` (the last thing seen), ``failures``, ``next_probe_utc`` (absent: the
+    next invocation probes), ``change`` (what happened)."""
+    known = {key: value for key, value in more.items() if value is not None}
+    return {"event": "breaker", "device": device, "state": state, "utc": at_utc, **known}
 
 
 def _entry(event: str, attempt: AttemptId, device: str, at_utc: str, more: Mapping[str, Any]) -> dict[str, Any]:

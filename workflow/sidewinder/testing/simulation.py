@@ -21,6 +21,7 @@ from sidewinder.core.breaker import Open, Trial
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.events import Event, Work
 from sidewinder.core.instructions import Instruction
+from sidewinder.core.lane import Lane, OutOfService
 from sidewinder.core.lifecycle import BackingOff, Turn
 from sidewinder.core.policy import MAX_PREEMPTIONS, classify
 from sidewinder.errors import InternalError
@@ -44,6 +45,7 @@ class Disk:
     in_flight: dict[str, bool] = field(default_factory=dict)
     outcome: dict[str, str] = field(default_factory=dict)  # "ok" | "failed" | "hole"
     failed_in: dict[str, int] = field(default_factory=dict)  # invocation of a failed result
+    down: dict[str, ev.Earlier] = field(default_factory=dict)  # devices that are down or quarantined, and why
 
 
 class Simulation:
@@ -82,7 +84,7 @@ class Simulation:
                     max_concurrency=rng.choice([1, 1, 1, 2, 3]),
                     max_transport_failures=rng.choice([1, 3, 3, 5]),
                     recovery_after_s=rng.choice([20.0, 180.0]),
-                    give_up_after_s=rng.choice([60.0, 360.0]),
+                    give_up_after_s=rng.choice([0.0, 60.0, 360.0, 360.0, None]),
                     resource_group=group,
                     group_max_concurrency=rng.choice([None, 1, 1, 2]) if group else None,
                 )
@@ -155,8 +157,12 @@ class _Invocation:
         self.started_here: list[Run] = []
         self.trial_failures: Counter[str] = Counter()
         self.probed_s: dict[str, float] = {}
+        self.untested = set(sim.disk.down)  # left behind down, and nobody has asked them yet in this invocation
+        self.down_here_s: dict[str, float] = dict.fromkeys(sim.disk.down, sim.clock.monotonic_s)
+        self.tests_failed: Counter[str] = Counter()  # probes and trials since the device went down, here
         self.results_here: set[str] = set()
         self.repeat_notes: Counter[str] = Counter()
+        self.out: set[str] = set()  # devices that were taken out of service
         self.waited: defaultdict[str, int] = defaultdict(int)  # turns of others that a ready member has seen go by
         self.old: list[Event] = []
         self.journaled: set[AttemptId] = set()
@@ -172,7 +178,9 @@ class _Invocation:
     def run(self) -> None:
         sim = self.sim
         for device in sim.devices:
-            self._deliver(ev.DeviceAdded(device))
+            self._deliver(ev.DeviceAdded(device, earlier=sim.disk.down.get(device.id)))
+        asked = set(self.probed_s)
+        assert asked == set(sim.disk.down), f"promise 6: {set(sim.disk.down)} were down, {asked} were asked at once"
         todo = [self._as_work(work) for work in sim.works if sim.disk.outcome.get(work.work_id) != "ok"]
         half = self.rng.randint(0, len(todo))
         self._deliver(ev.PointsQueued(tuple(todo[:half])))
@@ -214,11 +222,10 @@ class _Invocation:
         if isinstance(event, ev.Journaled):
             self.journaled.add(event.attempt)
         self._witness(event)
-        breakers = [lane.breaker for lane in self.campaign.lanes.values()]
-        trials = [(b, b.state.work_id) for b in breakers if isinstance(b.state, Trial)]
+        trials = self._trials()
         instructions = self.campaign.handle(event, now_s)
         self.campaign.check_invariants()
-        self.trial_failures.update(work_id for b, work_id in trials if isinstance(b.state, Open))
+        self._check_health(event, trials, instructions, now_s)
         if isinstance(event, ev.TimerFired):
             self._check_timer(event, before, now_s)
         self._check_turns(instructions)
@@ -276,6 +283,8 @@ class _Invocation:
         match instruction:
             case do.Note("retry", _, str(work_id), fields):
                 self.repeat_notes[work_id] += fields["over"]
+            case do.Note("device_down" | "probe_failed" | "quarantined" | "given_up" | "released" | "device_up"):
+                self._witness_health(instruction)
             case do.Note():
                 pass
             case do.SetTimer(timer, at_s):
@@ -323,6 +332,7 @@ class _Invocation:
         fake = self.sim.fakes[device]
         home = self.sim.home.get(attempt.work_id, device)
         assert home == device, f"promise 4: {attempt} of {home} went to {device}"
+        assert device not in self.untested, f"promise 6: {instruction} on {device}, which was down and not asked"
         if isinstance(instruction, do.StartAttempt):
             fake.tick(now_s)
             self._check_start(attempt, fake)
@@ -408,6 +418,74 @@ class _Invocation:
         cooldown_s = self.campaign.lanes[device].device.recovery_after_s
         assert since_s >= cooldown_s, f"promise 6: {device} was probed again after {since_s:.1f} s of {cooldown_s} s"
         self.probed_s[device] = now_s
+
+    def _trials(self) -> list[tuple[Lane, str, int]]:
+        """The trial points of half-open breakers, and what transport has cost each by now."""
+        found = []
+        for lane in self.campaign.lanes.values():
+            if isinstance(state := lane.breaker.state, Trial):
+                found.append((lane, state.work_id, self.campaign.items[state.work_id].repeats))
+        return found
+
+    def _check_health(
+        self, event: Event, trials: list[tuple[Lane, str, int]], instructions: list[Instruction], now_s: float
+    ) -> None:
+        """What this event did to the health of devices (promise 6)."""
+        if isinstance(event, ev.ProbeAnswered):
+            if event.ok:
+                self.untested.discard(event.device)
+            else:
+                self.tests_failed[event.device] += 1
+                noted = any(isinstance(i, do.Note) and i.kind == "probe_failed" for i in instructions)
+                assert noted, f"promise 6: the failed probe of {event.device} is written down nowhere"
+        for lane, work_id, repeats in trials:
+            if isinstance(lane.breaker.state, Open):
+                self.trial_failures[work_id] += 1
+                self.tests_failed[lane.id] += 1
+                item = self.campaign.items.get(work_id)
+                asked = isinstance(event, ev.StatusAnswered)  # what is learnt of an earlier failure is paid for
+                assert item is None or asked or item.repeats == repeats, (
+                    f"promise 6: the trial cost {work_id} an attempt"
+                )
+        for lane in self.campaign.lanes.values():
+            since_s = lane.breaker.down_here_since_s
+            before_s = self.down_here_s.get(lane.id)
+            if since_s is None and before_s is not None:
+                assert isinstance(event, ev.ResultArrived), f"promise 6: {event} ended the downtime of {lane.id}"
+                assert classify(event.evidence) not in _REPEATABLE, f"promise 6: {event} is no completed run"
+                self.tests_failed[lane.id] = 0
+                del self.down_here_s[lane.id]
+            elif since_s is not None:
+                assert before_s in (None, since_s), f"promise 6: {lane.id} is down since {since_s}, no more {before_s}"
+                self.down_here_s[lane.id] = since_s
+            if (out := lane.out_of_service) is not None and lane.id not in self.out:
+                self.out.add(lane.id)
+                self._check_taken_out(lane, out, event, now_s)
+
+    def _check_taken_out(self, lane: Lane, out: OutOfService, event: Event, now_s: float) -> None:
+        if out.cause is FailureClass.DEVICE:
+            return
+        here_s = now_s - self.down_here_s[lane.id]
+        limit_s = lane.device.give_up_after_s
+        assert limit_s is not None, f"promise 6: {lane.id} was given up and never may be"
+        assert here_s >= limit_s, f"promise 6: {lane.id} was given up after {here_s} s here"
+        assert self.tests_failed[lane.id], f"promise 6: {lane.id} was given up and nobody had tested it"
+
+    def _witness_health(self, note: do.Note) -> None:
+        """Write down what becomes of a device, as the engine's journal would."""
+        down, device = self.disk.down, note.device
+        match note.kind:
+            case "device_up":
+                assert not down[device].quarantined, f"promise 6: {note} ends a quarantine"
+                del down[device]
+            case "device_down" | "released":
+                down[device] = ev.Earlier(note.fields["reason"])
+            case "quarantined":
+                down[device] = ev.Earlier(note.fields["reason"], quarantined=True)
+        if note.kind != "device_up":
+            assert device in down, f"promise 6: {note} of a device that the journal takes for well"
+            # what a person is told of the downtime comes from a wall clock: any number may come back
+            down[device] = down[device]._replace(down_s=self.rng.uniform(0.0, 1e6))
 
     def _check_end(self, todo: list[Work]) -> None:
         """Promise 1: every planned point ended as exactly one of result, failed result, hole, or not started."""
