@@ -16,10 +16,11 @@ import sys
 import time
 from pathlib import Path
 
+from workplace import workplace
+
 from sidewinder.model import Device, Task
 from sidewinder.transports.client import AgentClient
 from sidewinder.transports.local import LocalChannel, LocalTransport
-from workplace import workplace
 
 WARM_UP = 10
 WATCHED_S = 6.0

@@ -13,11 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from workplace import workplace
+
 from engine.helpers_engine import Told, command, make_plan, noops
 from sidewinder.engine import Engine
 from sidewinder.ids import shard_id
 from sidewinder.model import Device
-from workplace import workplace
 
 NOOP_GOAL_MS = 0.8
 SHARD_GOAL_MS = 0.29  # 50 000 in 20 CPU s, of which Snakemake takes 5.7

@@ -1,8 +1,8 @@
 """A workplace: the folder in which a benchmark works, on the disk that the temporary files of this machine lie on.
 
-ext4 does not reuse an inode for up to five minutes after its file was deleted, and looks at all of them one by one: near
-a folder of which many files were just removed (the tests do that) a new file costs 0.2 to 0.4 ms instead of 0.05. Folders
-of a top directory (`chattr +T`) are spread over the disk instead, and nothing is removed before the end.
+ext4 does not reuse an inode for up to five minutes after its file was deleted, and looks at all of them one by one:
+near a folder of which many files were just removed (the tests do that) a new file costs 0.2 to 0.4 ms instead of 0.05.
+Folders of a top directory (`chattr +T`) are spread over the disk instead, and nothing is removed before the end.
 """
 
 from __future__ import annotations

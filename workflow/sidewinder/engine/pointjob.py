@@ -95,7 +95,7 @@ class PointJob:
         self._unprepared: ConfigError | None = None
         self._measurement: Measurement | None = None
         self._attempts: dict[int, dict[str, Json]] = {}
-        self._warnings: list[str] = []
+        self._warnings: tuple[str, ...] = ()
 
     # -- journal
 
@@ -245,7 +245,7 @@ class PointJob:
         )
 
     def warn(self, text: str) -> None:
-        self._warnings.append(text)
+        self._warnings = (*self._warnings, text)
 
     def describe(self) -> dict[str, Any]:
         if self._label is None:
