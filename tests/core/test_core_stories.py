@@ -296,7 +296,7 @@ def test_after_a_crash_what_runs_or_has_ended_is_adopted(state: str) -> None:
         world.happens(ev.Journaled(a("p", 3)))
         world.expect(do.AskStatus, "p", n=3)
         world.happens(ev.StatusAnswered(a("p", 3), state, 3))
-        world.noted("reattached", state=state)
+        world.noted("adopted", state=state)
         world.expect(do.Attach, "p", n=3)
         world.ends("p")
 

@@ -359,7 +359,20 @@ def failed_probes_are_silent(patch: Patch) -> None:
     patch.setitem(service.HANDLERS, ev.ProbeAnswered, on_probe_answered)
 
 
+def the_last_failure_is_not_counted(patch: Patch) -> None:
+    """Promise 3: the failure that uses up the last attempt is written down nowhere (mlsys counted trips only)."""
+    real = failing.lost_contact
+
+    def lost_contact(c: Campaign, item: Any, error: str, costs: bool, out: list[Any]) -> None:
+        real(c, item, error, costs, out)
+        if any(isinstance(i, do.Note) and i.kind == "exhausted" for i in out):
+            out[:] = [i for i in out if not (isinstance(i, do.Note) and i.kind == "transport_failure")]
+
+    patch.setattr(failing, "lost_contact", lost_contact)
+
+
 MUTANTS = [
+    the_last_failure_is_not_counted,
     results_are_retried,
     memory_is_retried,
     retries_never_end,

@@ -49,7 +49,10 @@ def on_status(c: Campaign, item: Item, event: ev.StatusAnswered, out: list[Instr
     item.failures_in_row = 0
     if event.state == "running" or event.state == "finished":
         item.suspect = False
-        note(item, "reattached", out, attempt=item.n, state=event.state)
+        if item.inherited:
+            note(item, "adopted", out, attempt=item.n, state=event.state)
+        else:
+            note(item, "reattached", out, attempt=item.n, state=event.state)
         if c.stop is None or not c.stop.kill:
             item.state = Running(state.attempt, state.slot)
             out.append(do.Attach(state.attempt, item.lane.id))

@@ -70,13 +70,23 @@ def lost_contact(c: Campaign, item: Item, error: str, costs: bool, out: list[Ins
     lane = item.lane
     trial = is_trial(item)
     opened = lane.breaker.failed(item.work_id, error, c.now_s)
+    note(
+        item,
+        "transport_failure",
+        out,
+        attempt=item.attempt.n if item.attempt is not None else item.n,
+        max_attempts=lane.policy.retry.max_attempts,
+        error=error[:600],
+        breaker_opened=opened,
+        failures=lane.breaker.failures,
+    )
     item.failures_in_row += 1
     item.repeats += costs and not trial
     if item.repeats >= lane.policy.retry.max_attempts:
         exhausted(c, item, error, out)
     else:
         item.at_tail = item.at_tail if trial else 1
-        back_off(c, item, error, FailureClass.TRANSPORT, item.failures_in_row, out, opened=opened)
+        back_off(c, item, error, FailureClass.TRANSPORT, item.failures_in_row, out)
     service.failed(c, item, opened, error, out)
 
 
@@ -87,8 +97,6 @@ def back_off(
     failure_class: FailureClass,
     failures: int,
     out: list[Instruction],
-    *,
-    opened: bool = False,
 ) -> None:
     """Give back slot and turn, wait, then queue again."""
     out_of_service = item.lane.out_of_service
@@ -102,7 +110,7 @@ def back_off(
         c.let_go(item)
         item.state = BackingOff(c.set_timer("retry", item, c.now_s + delay_s, out))
         over = not item.doubtful
-        note_retry(c, item, failure_class, failed, error, out, over=over, delay_s=delay_s, breaker_opened=opened)
+        note_retry(c, item, failure_class, failed, error, out, over=over, delay_s=delay_s)
 
 
 def note_retry(

@@ -155,11 +155,11 @@ def gave_up(c: Campaign, lane: Lane, out: list[Instruction]) -> bool:
 def completed(c: Campaign, item: Item, out: list[Instruction]) -> None:
     """A run of this item came back: the device works."""
     lane = item.lane
-    was_down_s = down_s(c, lane)
+    was_down_s, failed_tests = down_s(c, lane), lane.breaker.tests_failed
     out_of_service = lane.out_of_service
     quarantined = out_of_service is not None and out_of_service.cause is FailureClass.DEVICE
     if lane.breaker.completed() and not quarantined:  # a run in another slot that was still going ends no quarantine
-        fields = {"recoveries": lane.breaker.recoveries, "down_s": was_down_s}
+        fields = {"recoveries": lane.breaker.recoveries, "down_s": was_down_s, "failed_tests": failed_tests}
         out.append(do.Note("device_up", lane.id, item.work_id, fields))
     lane.rest_timer = None
     lane.update_gate()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from sidewinder.core.instructions import Note
 from sidewinder.errors import PublishError
+from sidewinder.files.journal import adopted
 from sidewinder.files.records import Published
 from sidewinder.model import AttemptId, Failure, FailureClass
 
 from .callbacks import Callbacks, Key
+from .clock import utc_now
 from .jobs import Job
 from .notices import Notices, warning_of, write_ledger
 from .outline import Outline
@@ -90,12 +92,16 @@ class Ends:
         if job is not None and (sentence := warning_of(note)):
             job.warn(sentence)
         if session is not None:
-            if session in self._outlines:
-                self._outlines[session].noted(note)
+            outline = self._outlines.get(session)
+            if outline is not None and (outline.noted(note) or outline.is_due):
+                self._write(outline)
             try:
                 line = session.health.line(note.device.partition(":")[2], note)
                 if line is not None:
                     session.journal.append(line)
+                if note.kind == "adopted" and job is not None:
+                    attempt = AttemptId(job.run_id, note.fields["attempt"])
+                    session.journal.append(adopted(attempt, job.link.device.id, utc_now()), sync=False)
                 write_ledger(session, note, job)
             except PublishError as error:
                 self.notices.warning(str(error), job)

@@ -98,16 +98,23 @@ def warning_of(note: Note) -> str | None:
     """The sentence that a record carries because of this note; None: it changes nothing about the measurement."""
     fields = note.fields
     match note.kind:
-        case "reattached":
-            return f"attempt {fields.get('attempt')} was found {fields.get('state')} on the device and taken over"
+        case "reattached" | "adopted":
+            whose = " of an earlier invocation" if note.kind == "adopted" else ""
+            return (
+                f"attempt {fields.get('attempt')}{whose} was found {fields.get('state')} on the device and taken over"
+            )
         case "reconnected":
             away_s = fields.get("away_s")
             return f"the link was lost for {away_s} s during attempt {fields.get('attempt')}, which went on"
         case "retry":
             what = fields.get("failure_class", "transport")
-            return f"attempt {fields.get('attempt')} failed on the way ({what}: {fields.get('error')}) and was repeated"
+            then = "and was repeated" if fields.get("over") else "and the device was asked what became of it"
+            return f"attempt {fields.get('attempt')} failed on the way ({what}: {fields.get('error')}) {then}"
         case "device_up":
-            return f"this was the first run after its device had been down for {fields.get('down_s', 0.0):.0f} s"
+            tests = (
+                f", {fields['failed_tests']} probes or trials failed meanwhile" if fields.get("failed_tests") else ""
+            )
+            return f"this was the first run after its device had been down for {fields.get('down_s', 0.0):.0f} s{tests}"
         case "device_down":
             return f"a failure on the way of this point took its device down ({fields.get('reason')})"
         case "evicted":
@@ -115,28 +122,29 @@ def warning_of(note: Note) -> str | None:
     return None
 
 
-_LEDGER_SKIPS = frozenset({"stale_event"})
-
-
 def write_ledger(session: Session, note: Note, job: Job | None) -> None:
     """The line that a person finds in ``retries.jsonl``. Raises ``PublishError``."""
     fields, device = note.fields, note.device.partition(":")[2]
-    if note.kind in _LEDGER_SKIPS:
-        return
-    point = session.plan.points.get(job.run_id) if job is not None else None
-    if note.kind == "retry" and job is not None and fields.get("failure_class", "transport") == "transport":
-        session.ledger.transport_failure(
-            run_id=job.run_id,
-            device=device,
-            model=point.model if point else None,
-            mode=point.mode if point else "",
-            attempt=fields.get("attempt", 0),
-            max_attempts=fields.get("max_attempts", 0),
-            error=str(fields.get("error", "")),
-            breaker_opened=bool(fields.get("breaker_opened")),
-            utc=utc_now(),
-            delay_s=fields.get("delay_s"),
-        )
-        return
-    known = {"device": device, "run_id": job.run_id if job is not None else None, "utc": utc_now()}
-    session.ledger.note(note.kind, **{**fields, **known})
+    run_id = job.run_id if job is not None else None
+    match note.kind:
+        case "stale_event":
+            return
+        case "transport_failure" if job is not None:
+            known = {key: value for key, value in fields.items() if key != "failures"}
+            session.ledger.transport_failure(
+                run_id=job.run_id, device=device, utc=utc_now(), **_subject_of(session, job), **known
+            )
+        case "retry":
+            if not fields.get("over"):
+                return  # nothing is repeated yet: its `transport_failure` is written
+            preempted = fields.get("failure_class") == "preempted"
+            known = {**fields, "device": device, "run_id": run_id, "utc": utc_now()}
+            session.ledger.note("preempted" if preempted else "repeat", **known)
+        case kind:
+            session.ledger.note(kind, **{**fields, "device": device, "run_id": run_id, "utc": utc_now()})
+
+
+def _subject_of(session: Session, job: Job) -> dict[str, Any]:
+    """What M-119 says of the point beside its name. A user's rule has neither."""
+    point = session.plan.points.get(job.run_id)
+    return {"model": point.model, "mode": point.mode} if point is not None else {"model": None, "mode": ""}

@@ -27,7 +27,8 @@ class Outline:
         self._changed = False
         self._already = 0
         self._outcomes: dict[str, Counter[str]] = {}
-        self._transport_failures = 0
+        self._failures: Counter[str] = Counter()  # on the way to each device, as its breaker counts them
+        self._survived: Counter[str] = Counter()  # links that came back in time: no breaker has heard of those
         self._breakers: dict[str, dict[str, Any]] = {}
 
     def already_done(self) -> None:
@@ -38,23 +39,28 @@ class Outline:
         self._outcomes.setdefault(device, Counter())[outcome] += 1
         self._changed = True
 
-    def noted(self, note: Note) -> None:
+    def noted(self, note: Note) -> bool:
+        """True: a person wants to see this now, not in a few seconds."""
         device, fields = note.device.partition(":")[2], note.fields
+        if "failures" in fields:
+            self._failures[device] = max(self._failures[device], fields["failures"])
+            self._changed = True
         match note.kind:
-            case "retry" if fields.get("failure_class", "transport") == "transport":
-                self._transport_failures += 1
-            case "device_down":
+            case "reconnected":
+                self._survived[device] += 1
+                self._changed = True
+                return False
+            case "device_down" | "quarantined" | "given_up" | "probe_failed":
                 known = self._breakers.setdefault(device, {"trips": 0, "recoveries": 0})
-                known.update(trips=fields.get("trips", 1), open_at_end=True, reason=fields.get("reason", ""))
+                known.update(open_at_end=True, reason=fields.get("reason") or fields.get("error", ""))
+                known["trips"] = fields.get("trips", known["trips"])
             case "device_up":
                 known = self._breakers.setdefault(device, {"trips": 0, "recoveries": 0})
                 known.update(recoveries=fields.get("recoveries", 1), open_at_end=False)
-            case "quarantined" | "given_up":
-                known = self._breakers.setdefault(device, {"trips": 0, "recoveries": 0})
-                known.update(open_at_end=True, reason=fields.get("reason", ""))
             case _:
-                return
+                return False
         self._changed = True
+        return True
 
     @property
     def is_due(self) -> bool:
@@ -71,6 +77,7 @@ class Outline:
     def _content(self) -> schedule.Schedule:
         lab = self._session.plan.lab
         total = sum(self._outcomes.values(), Counter())
+        failures = self._failures + self._survived
         groups: dict[str, dict[str, Any]] = {}
         for device in lab.devices.values():
             if device.resource_group is not None:
@@ -101,7 +108,8 @@ class Outline:
                 "max_backoff_s": retry.max_backoff_s,
                 "retried_only": "transport",
             },
-            "transport_failures": self._transport_failures,
+            "transport_failures": failures.total(),
+            "device_transport_failures": dict(sorted(failures.items())),
             "breakers": self._breakers,
             "clock_offsets": {name: link.clock for name, link in self._session.links.items() if link.clock is not None},
             "order": {"by": lab.policy.order_by, "seed": lab.policy.order_seed},

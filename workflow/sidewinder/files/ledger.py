@@ -74,5 +74,5 @@ class Ledger(appendlog.AppendLog):
         )
 
     def note(self, event: str, **fields: Any) -> None:
-        """Any other line for people: preempted, adopted, breaker, quarantined."""
+        """Any other line for people: repeat, preempted, reattached, adopted, device_down, probe_failed, …"""
         self.append({"event": event, **{key: value for key, value in fields.items() if value is not None}}, sync=False)

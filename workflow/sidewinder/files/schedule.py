@@ -27,6 +27,7 @@ class Schedule(TypedDict, total=False):
     resource_groups: dict[str, dict[str, Any]]  # {limit, devices}
     retry_policy: dict[str, Any]  # {max_attempts, backoff_s, backoff_factor, max_backoff_s, retried_only}
     transport_failures: int
+    device_transport_failures: dict[str, int]  # each failure on the way and each failed probe; only those with one
     breakers: dict[str, dict[str, Any]]  # {trips, recoveries, open_at_end, reason}; only those with a trip or recovery
     clock_offsets: dict[str, dict[str, float]]  # {offset_s, bound_s}
     order: dict[str, Any]  # {by, seed}

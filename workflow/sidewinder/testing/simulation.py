@@ -22,7 +22,7 @@ from sidewinder.core.campaign import Campaign
 from sidewinder.core.events import Event, Work
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.lane import Lane, OutOfService
-from sidewinder.core.lifecycle import BackingOff, Turn
+from sidewinder.core.lifecycle import BackingOff, Killing, Turn
 from sidewinder.core.policy import MAX_PREEMPTIONS, classify
 from sidewinder.errors import InternalError
 from sidewinder.model import AttemptId, Device, Failure, FailureClass, Policy, RetryPolicy
@@ -222,10 +222,12 @@ class _Invocation:
         if isinstance(event, ev.Journaled):
             self.journaled.add(event.attempt)
         self._witness(event)
-        trials = self._trials()
+        trials, failed = self._trials(), self._is_failure(event)
         instructions = self.campaign.handle(event, now_s)
         self.campaign.check_invariants()
         self._check_health(event, trials, instructions, now_s)
+        kinds = [i.kind for i in instructions if isinstance(i, do.Note)]
+        assert kinds.count("transport_failure") >= failed, f"promise 3: {event} is counted nowhere"
         if isinstance(event, ev.TimerFired):
             self._check_timer(event, before, now_s)
         self._check_turns(instructions)
@@ -418,6 +420,14 @@ class _Invocation:
         cooldown_s = self.campaign.lanes[device].device.recovery_after_s
         assert since_s >= cooldown_s, f"promise 6: {device} was probed again after {since_s:.1f} s of {cooldown_s} s"
         self.probed_s[device] = now_s
+
+    def _is_failure(self, event: Event) -> bool:
+        """A failure on the way to an attempt that somebody still wants."""
+        if not isinstance(event, ev.TransportFailed):
+            return False
+        item = self.campaign.items.get(event.attempt.work_id)
+        wanted = item is not None and item.attempt == event.attempt
+        return wanted and not (isinstance(item.state, Killing) and item.state.cancel)  # type: ignore[union-attr]
 
     def _trials(self) -> list[tuple[Lane, str, int]]:
         """The trial points of half-open breakers, and what transport has cost each by now."""
