@@ -16,6 +16,9 @@ from sidewinder.errors import PublishError
 from . import atomic
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 class AppendLog:
     """The writing end. Thread-safe; ``append`` with ``sync`` returns when the line is on the disk."""
 
@@ -123,8 +126,7 @@ class AppendLog:
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:
-    text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace") + b"\n"
+    return _ENCODER.encode(entry).encode("utf-8", "replace") + b"\n"
 
 
 def read(path: str) -> Iterator[dict[str, Any] | None]:
