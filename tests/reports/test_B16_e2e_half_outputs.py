@@ -28,11 +28,13 @@ rule slow:
 rule merge_lazy:
     input: rules.lazy.output
     output: "merged-lazy.txt"
+    localrule: True
     shell: "cat {input} > {output}"
 
 rule merge_slow:
     input: rules.slow.output
     output: "merged-slow.txt"
+    localrule: True
     shell: "cat {input} > {output}"
 """
 
