@@ -25,8 +25,8 @@ LINE_POLL_S = 0.05
 
 
 class Outcome(NamedTuple):
-    """How one point ended: "ok", "failed", "hole", "cancelled", or "unrecorded" (nobody stopped it: the controller's disk
-    refused its record); ``failure`` says why."""
+    """How one point ended: "ok", "failed", "hole", "cancelled", or "unrecorded" (nobody stopped it: the controller's
+    disk refused its record); ``failure`` says why."""
 
     outcome: str
     failure: Failure | None = None
