@@ -57,8 +57,12 @@ def children_of(pid: int) -> list[int]:
 class Sshd:
     """One OpenSSH server with keys, home folder and agent state of its own; ``stop`` ends it with all its sessions."""
 
-    def __init__(self, folder: Path, *, options: Sequence[str] = (), port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, options: Sequence[str] = (), port: int | None = None, prefix: Sequence[str] = ()
+    ) -> None:
+        """``prefix``: a command that starts sshd in other conditions and becomes it (``exec``)."""
         assert SSHD is not None
+        self.prefix = list(prefix)
         self.folder = folder
         self.home = folder / "home"
         self.home.mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ class Sshd:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # its privilege separation folder
         # An absolute path: sshd starts itself again for each connection.
-        command = [str(SSHD), "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.log)]
+        command = [*self.prefix, str(SSHD), "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.log)]
         self._process = subprocess.Popen(command, start_new_session=True)
         end_s = time.monotonic() + PATIENCE_S
         while True:

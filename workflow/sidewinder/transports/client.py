@@ -250,6 +250,7 @@ class AgentClient:
             why = str(error)
         except BadFrame as error:
             why = f"the agent's answers cannot be read: {error}"
+        session.frames.end()
         if session.hello is not None and not session.hello.done():
             session.hello.set_exception(await self._stillborn(session, why))
         self._lose(session, why)
@@ -311,7 +312,10 @@ class AgentClient:
         if code in DEVICE_ERRORS:
             # before it could say hello it could not say where: the default, and what moves it
             where = self.hello.state_dir if self.hello else "~/.cache/sidewinder, or where XDG_CACHE_HOME is there"
-            raise DeviceFault(f"{self._point_of}: {DEVICE_ERRORS[code]} ({where}): {detail}")
+            raise DeviceFault(
+                f"{self._point_of}: {DEVICE_ERRORS[code]} ({where}): {detail}. "
+                f"Another folder: devices.{self.device.id}.workdir"
+            )
         if code in ("unknown_op", "bad_request", "no_client"):
             raise InternalError(f"{self._point_of}: the agent did not understand {op!r}: {code}: {detail}")
         raise TransportError(f"{self._point_of}: {op!r} failed: {code}: {detail}")

@@ -59,6 +59,10 @@ class FrameStream:
             self._need = 0
         return frames
 
+    def end(self) -> None:
+        """Nothing comes any more: what waited for the rest of a marker or a frame was noise too."""
+        self._drop_noise(len(self._data))
+
     def _drop_noise(self, size: int) -> None:
         if size > 0:
             self.noise += self._data[: min(size, max(0, NOISE_CAP_BYTES - len(self.noise)))]

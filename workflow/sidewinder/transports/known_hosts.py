@@ -57,6 +57,11 @@ class KnownHosts:
                     known.load(line)
         return known
 
+    def knows(self, name: str, address: str, port: int) -> bool:
+        """Whether anything is said about this server, by name or address, key or authority."""
+        found: Sequence[Any] = self.load().match(name, address, port if port != SSH_PORT else None)
+        return any(found)
+
     def keys_of(self, name: str, port: int) -> tuple[list[SSHKey], list[SSHKey]]:
         """(trusted keys, revoked keys) of exactly this address: a key of the same host's other port is not its key."""
         found: Sequence[Any] = self.load().match(pattern_of(name, port), "", None)

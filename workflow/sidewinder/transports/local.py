@@ -96,7 +96,7 @@ class LocalTransport:
     def __init__(self, device: Device, *, state_dir: str | None = None, **agent_options: Any) -> None:
         self.device = device
         self.python = os.path.expanduser(device.python) if device.python else sys.executable
-        state_dir = state_dir or device.settings.get("state_dir")
+        state_dir = state_dir or device.settings.get("state_dir") or device.settings.get("workdir")
         self.agent_options: dict[str, Any] = {**agent_options, **({"state_dir": state_dir} if state_dir else {})}
 
     async def open(self) -> Channel:

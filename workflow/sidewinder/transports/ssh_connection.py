@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -29,7 +29,9 @@ SESSIONS = 4  # at a time on one connection: OpenSSH's MaxSessions is 10, and it
 LOGINS = 2  # at a time to one server
 WARM_UP_S = 5.0
 GONE_S = 2.0
-MAX_JUMPS = 8
+NEW_KEY = "^ssh-ed25519"  # of a server with several keys that is not known yet, this one is shown to the person
+
+Passed = tuple[tuple[str, str, int], ...]
 
 
 @dataclass(slots=True)
@@ -99,16 +101,24 @@ class Dialler:
         """Raises ``TransportError``, ``DeviceFault``, ``ConfigError``."""
         _quiet()
         target = self.target()
-        connection = await self._log_in(target, await self._way(target, 0))
+        connection = await self._log_in(target, await self._way(target, (target.address,)))
         self.answered = True
         return connection
 
-    async def host_key(self, target: Target) -> SSHKey | None:
-        """The key that the server shows, not verified: nothing but a key exchange happens. Jump hosts are verified."""
+    async def servers(self) -> AsyncIterator[tuple[Target, SSHKey | None]]:
+        """Every server on the way, nearest first and the device last, with the key that it shows. Nothing happens there
+        but a key exchange; the next one is looked at only through those that are trusted by then."""
+        _quiet()
+        target, via = self.target(), None
+        for hop in target.jumps:
+            jump = self.jump(hop)
+            yield jump, await self._shown_key(jump, via or await self._way(jump, (target.address, jump.address)))
+            via = await self._jump(jump, via, (target.address,))
+        yield target, await self._shown_key(target, via)
+
+    async def _shown_key(self, target: Target, via: Connection | None) -> SSHKey | None:
         from asyncssh import get_server_host_key
 
-        _quiet()
-        via = await self._way(target, 0)
         try:
             sock = await _socket(target, via)
             async with asyncio.timeout(CONNECT_S + LOGIN_S):
@@ -118,6 +128,7 @@ class Dialler:
                     sock=sock,
                     tunnel=via.ssh if via else None,
                     config=target.arguments["config"],
+                    server_host_key_algs=NEW_KEY,
                 )
         except Exception as error:
             raise self._ours(error, target, None) from error
@@ -140,7 +151,7 @@ class Dialler:
                 await jump.connection.close()
 
     @contextlib.contextmanager
-    def _settings(self) -> Any:
+    def _settings(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -149,24 +160,25 @@ class Dialler:
                 raise
             raise ours from error
 
-    async def _way(self, target: Target, depth: int) -> Connection | None:
-        """The connection to the last jump host before ``target``; None: there is none."""
+    async def _way(self, target: Target, passed: Passed) -> Connection | None:
+        """The connection to the last jump host before ``target``; None: there is none. ``passed``: who waits for it."""
         via = None
         for hop in target.jumps:
-            if depth >= MAX_JUMPS:
-                raise ConfigError(
-                    "the jump hosts lead in a circle", key=f"devices.{self.device.id}", value=hop, hint="see ProxyJump"
-                )
-            via = await self._jump(self.jump(hop), via, depth + 1)
+            via = await self._jump(self.jump(hop), via, passed)
         return via
 
-    async def _jump(self, target: Target, via: Connection | None, depth: int) -> Connection:
+    async def _jump(self, target: Target, via: Connection | None, passed: Passed) -> Connection:
+        if target.address in passed:  # it would wait for itself
+            key, hint = f"devices.{self.device.id}", "see ProxyJump in ~/.ssh/config and ssh_options"
+            raise ConfigError("the jump hosts lead in a circle", key=key, value=target.name, hint=hint)
         shared = _here()
         jump = shared.jumps.setdefault((*target.address, target.known.own, via and via.target.address), _Jump())
         jump.users.add(id(self))
         async with jump.lock:
             if jump.connection is None or not jump.connection.is_open:
-                jump.connection = await self._log_in(target, via or await self._way(target, depth))
+                jump.connection = None
+                via = via or await self._way(target, (*passed, target.address))
+                jump.connection = await self._log_in(target, via)
                 await _warm_up(jump.connection)
             return jump.connection
 
@@ -177,6 +189,12 @@ class Dialler:
         try:
             async with _here().turn(target):
                 sock = await _socket(target, via)
+                address = sock.getpeername()[0] if sock is not None else ""
+                more = (
+                    {}
+                    if target.known.knows(target.key_name, address, target.port)
+                    else {"server_host_key_algs": NEW_KEY}
+                )
                 try:
                     async with asyncio.timeout(CONNECT_S + LOGIN_S):
                         ssh = await asyncssh.connect(
@@ -186,6 +204,7 @@ class Dialler:
                             known_hosts=target.known.load(),
                             client_factory=lambda: greeter,
                             **target.arguments,
+                            **more,
                         )
                 except TimeoutError as error:
                     if error.errno:

@@ -142,8 +142,14 @@ def _host_key(error: Exception, target: Target, offered: SSHKey | None) -> Devic
         )
     return DeviceFault(
         f"{target}: its host key is unknown: {described(offered)}; looked in {', '.join(target.known.files)}. Compare "
-        f"it on the device (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then: {enrol}"
+        f"it on the device ({how_to_compare(offered)}), then: {enrol}"
     )
+
+
+def how_to_compare(key: SSHKey) -> str:
+    """The command that shows the fingerprint on the server itself."""
+    kind = key.get_algorithm().removeprefix("ssh-").split("-")[0]  # ssh-ed25519, ecdsa-sha2-nistp256
+    return f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 
 
 def _channel(error: Exception, target: Target) -> SidewinderError:
