@@ -9,8 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class Sshd:
             keygen(self.identity, comment="bench@test")
         self.log = folder / "sshd.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._left: list[int] = []  # sessions of a service that was stopped
         self.configure(*options)
 
     def configure(self, *options: str) -> None:
@@ -133,13 +135,21 @@ class Sshd:
     def stop_listening(self) -> None:
         """Sessions go on."""
         assert self._process is not None
+        self._left = self.sessions()
         self._process.kill()
         self._process.wait()
+
+    def die(self) -> None:
+        """The service and all its sessions, but no run: runners are nobody's children."""
+        self.stop_listening()
+        for pid in self._left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         if self._process is None:
             return
-        below = children_of(self._process.pid)
+        below = [*children_of(self._process.pid), *self._left]
         self._process.kill()
         self._process.wait()
         for pid in below:
@@ -188,6 +198,8 @@ class FaultProxy:
         self.port = 0
         self.delay_s = 0.0
         self.refuses = False  # cuts a new connection at once
+        self.swallow_after_bytes: int | None = None  # becomes a black hole when it has passed so many on
+        self.passed_bytes = 0
         self.connections = 0
         self._flows = asyncio.Event()
         self._flows.set()
@@ -213,6 +225,7 @@ class FaultProxy:
         self._flows.clear()
 
     def heal(self) -> None:
+        self.swallow_after_bytes = None
         self._flows.set()
 
     def reset(self) -> None:
@@ -251,6 +264,41 @@ class FaultProxy:
                 await self._flows.wait()
                 sink.write(data)
                 await sink.drain()
+                self.passed_bytes += len(data)
+                if self.swallow_after_bytes is not None and self.passed_bytes >= self.swallow_after_bytes:
+                    self.swallow()
         with contextlib.suppress(OSError, RuntimeError):
             await self._flows.wait()
             sink.close()
+
+
+class ProxyThread:
+    """A fault proxy for tests that do not live in a loop."""
+
+    def __init__(self, port_behind: int) -> None:
+        self.proxy = FaultProxy(port_behind)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return self.proxy.port
+
+    def __enter__(self) -> ProxyThread:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.proxy.__aenter__(), self._loop).result(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self.proxy.__aexit__(), self._loop).result(PATIENCE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def do(self, what: Callable[[FaultProxy], None]) -> None:
+        """In the proxy's own loop, over when this returns."""
+
+        async def body() -> None:
+            what(self.proxy)
+
+        asyncio.run_coroutine_threadsafe(body(), self._loop).result(PATIENCE_S)
