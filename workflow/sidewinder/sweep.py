@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -298,14 +298,31 @@ class Sweep:
     # -- how it ended --------------------------------------------------------------------------------------------------
 
     def open_points(self) -> list[str]:
-        """Selected points that are not done, asked anew."""
-        return list(done.Done(self.folder.root, self.plan).open_points())
+        """Points that this invocation was asked for and that are not done, looked at anew."""
+        asked = self._asked()
+        return [run_id for run_id in done.Done(self.folder.root, self.plan).open_points() if asked(run_id)]
+
+    def _asked(self) -> Callable[[str], bool]:
+        """Whether a point is below one of the targets: who asks for another rule's output, or for one record, did not
+        ask for the whole sweep."""
+        dag = getattr(self.workflow, "dag", None)
+        if dag is None:
+            return lambda _: True
+        outputs = {str(output) for job in dag.jobs for output in job.output}
+        leaf_of = {run_id: shard for (_, shard), members in self._shards.items() for run_id in members}
+        points = self.plan.points
+
+        def asked(run_id: str) -> bool:
+            return self._leaf(self.folder, points[run_id].device, leaf_of.get(run_id, run_id)) in outputs
+
+        return asked
 
     def onsuccess(self) -> None:
         """The exit code is honest: open points are an error unless the lab allows holes (the report is there)."""
         left = self.open_points()
-        if not left:
+        if not left and os.path.exists(f"{self.folder.summary}/report.html"):
             self.log.info(f"Report: {self.folder.summary}/report.html")
+        if not left:
             return
         text = self.open_sentence(left)
         if self.plan.lab.policy.allow_holes:
@@ -314,7 +331,8 @@ class Sweep:
         raise self.error(text)
 
     def open_sentence(self, left: list[str]) -> str:
-        total = sum(1 for run_id in self.plan.points if self.plan.is_selected(run_id))
+        asked = self._asked()
+        total = sum(1 for run_id in self.plan.points if self.plan.is_selected(run_id) and asked(run_id))
         shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
         return (
             f"{len(left)} of {total} points are open: {shown}. The report {self.folder.summary}/report.html says why; "

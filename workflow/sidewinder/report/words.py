@@ -23,7 +23,7 @@ FAILURE_WORDS: Final[Mapping[str, tuple[str, str]]] = {
     FailureClass.INTERNAL.value: ("a bug in Sidewinder", "Please report it, with the record."),
     FailureClass.NOT_ATTEMPTED.value: (
         "never measured",
-        "Its device was given up: bring it back, then run the command.",
+        "The reason says what stood in the way; when it is gone, run the command.",
     ),
     "missing": ("not started", "Run the command to measure it."),
     "broken": (
