@@ -1,4 +1,4 @@
-"""What our code adds to every start: CPU time to import the package and the plugins beyond what Snakemake imports anyway.
+"""What our code adds to every start: CPU time of importing the package, and the plugins beyond what Snakemake imports.
 
 Prints ``name value unit goal ok|short``; exits 1 if one is short. Each figure is the least of several fresh processes.
 """
