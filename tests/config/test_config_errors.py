@@ -91,6 +91,27 @@ CASES = [
         "no such device",
     ),
     (
+        "its own stand-in",
+        "devices:\n  a: {failover_to: a}\nmatrix: [{devices: a}]",
+        "devices.a.failover_to",
+        2,
+        "cannot stand in for itself",
+    ),
+    (
+        "stand-ins in a circle",
+        "devices:\n  c: {failover_to: a}\n  a: {failover_to: b}\n  b: {failover_to: a}\nmatrix: [{devices: a}]",
+        "devices.a.failover_to",
+        3,
+        "a -> b -> a",
+    ),
+    (
+        "stand-in without the model",
+        "devices:\n  a: {failover_to: b}\n  b: {}\nmodels: {m: {paths: {a: /m}}}\nmatrix: [{devices: a, models: m}]",
+        "devices.a.failover_to",
+        2,
+        "model 'm' has no path there",
+    ),
+    (
         "two limits",
         "devices:\n  a: {image: i, cpu: 1, cpu_limit: 2}\nmatrix: [{devices: a}]",
         "devices.a.cpu_limit",

@@ -43,6 +43,7 @@ FAULTS = {
     "disk full",
     "early timer",
     "late event",
+    "moved",
     "stopped by a person",
 }
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sidewinder.core import attempts, campaign, failing, killing, policy, service, turns
+from sidewinder.core import attempts, campaign, failing, failover, killing, policy, service, turns
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import Breaker, Open
 from sidewinder.core.campaign import Campaign
-from sidewinder.core.lifecycle import Parsing, Publishing, Running, State
+from sidewinder.core.lifecycle import Following, Parsing, Publishing, Running, State
 from sidewinder.model import Evidence, FailureClass
 from sidewinder.testing import Simulation, Violation
 
@@ -371,7 +371,101 @@ def the_last_failure_is_not_counted(patch: Patch) -> None:
     patch.setattr(failing, "lost_contact", lost_contact)
 
 
+def any_device_stands_in(patch: Patch) -> None:
+    """Promise 4: work moves to a device that nobody declared."""
+    real = failover.stand_in
+
+    def stand_in(c: Campaign, item: Any) -> str | None:
+        found = real(c, item)
+        others = [lane.id for lane in c.lanes.values() if lane is not item.lane]
+        return found or (others[0] if others and not item.original and not item.stand_ins_tried else None)
+
+    patch.setattr(failover, "stand_in", stand_in)
+
+
+def the_dead_stand_in(patch: Patch) -> None:
+    """Promise 4: work moves to a device that is down or out itself."""
+
+    def stand_in(c: Campaign, item: Any) -> str | None:
+        names = [n for n in item.lane.device.failover_to if n not in item.stand_ins_tried]
+        return names[0] if names and not item.original and c.stop is None else None
+
+    patch.setattr(failover, "stand_in", stand_in)
+
+
+def copies_move_on(patch: Patch) -> None:
+    """Promise 4: a copy goes round the lab."""
+    real = failover.stand_in
+
+    def stand_in(c: Campaign, item: Any) -> str | None:
+        original, item.original = item.original, None
+        try:
+            return real(c, item)
+        finally:
+            item.original = original
+
+    patch.setattr(failover, "stand_in", stand_in)
+
+
+def drained_points_stay(patch: Patch) -> None:
+    """Promise 4: only who used up its attempts moves, not what a dead device leaves in its queue."""
+    real = service.take_out
+
+    def take_out(c: Campaign, lane: Any, out_of_service: Any, out: list[Any]) -> None:
+        for item in c.items.values():
+            if item.lane is lane:
+                item.stand_ins_tried = lane.device.failover_to
+        real(c, lane, out_of_service, out)
+
+    patch.setattr(service, "take_out", take_out)
+
+
+def nobody_waits_for_the_copy(patch: Patch) -> None:
+    """Promise 4: the original is reported while its copy still runs, so that the run ends under it."""
+    real = attempts.on_published
+
+    def on_published(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        item.copy = None
+        real(c, item, event, out)
+
+    handler(patch, ev.Published, on_published)
+
+
+def the_copy_is_the_result(patch: Patch) -> None:
+    """Promises 1 and 4: a moved point is reported as measured."""
+    real = failover.copy_is_over
+
+    def copy_is_over(c: Campaign, copy: Any, out: list[Any]) -> None:
+        original = c.items.get(copy.original or "")
+        if original is not None and isinstance(original.state, Following):
+            c.finish(original, copy.state.outcome, None, out)
+        else:
+            real(c, copy, out)
+
+    patch.setattr(failover, "copy_is_over", copy_is_over)
+
+
+def what_could_be_measured_moves(patch: Patch) -> None:
+    """Promise 4: the first failure sends a point away."""
+    real = failing.back_off
+
+    def back_off(c: Campaign, item: Any, error: str, *rest: Any) -> None:
+        if item.lane.device.failover_to and item.lane.out_of_service is None:
+            service.hole(c, item, error, FailureClass.TRANSPORT, rest[-1])
+        else:
+            real(c, item, error, *rest)
+
+    patch.setattr(failing, "back_off", back_off)
+
+
 MUTANTS = [
+    any_device_stands_in,
+    the_dead_stand_in,
+    copies_move_on,
+    drained_points_stay,
+    nobody_waits_for_the_copy,
+    the_copy_is_the_result,
+    what_could_be_measured_moves,
     the_last_failure_is_not_counted,
     results_are_retried,
     memory_is_retried,

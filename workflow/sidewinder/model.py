@@ -93,6 +93,10 @@ class Model:
     input_shape: Json = None
     params: Json = None
 
+    def path_on(self, device: str) -> str | None:
+        """Where the file lies for this device, or what is staged to it; None: the device does not have it."""
+        return self.paths.get(device) or self.path or self.stage
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -210,7 +214,9 @@ class Task:
     sample_power: bool = False
     outputs: tuple[str, ...] = ()  # files below cwd to bring home (a user's own rule)
     inline: Mapping[str, Json] | None = None  # no process at all: the measurement itself (workload `noop`)
-    notes: Mapping[str, Json] = EMPTY  # for the workload's own `parse` (version, declared bandwidth); stays here, never sent
+    notes: Mapping[str, Json] = (
+        EMPTY  # for the workload's own `parse` (version, declared bandwidth); stays here, never sent
+    )
 
 
 class Output(NamedTuple):

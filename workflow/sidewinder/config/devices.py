@@ -13,8 +13,9 @@ from sidewinder import ids
 from sidewinder.errors import ConfigError
 from sidewinder.model import EMPTY, Device
 
+from . import standins
 from .positions import Path
-from .problems import Problems, did_you_mean
+from .problems import Problems
 from .schema import KINDS, SECTION_OF, BreakerSection, DeviceSection
 
 _ALIASES: Final = {"cpu_limit": "cpu", "memory_limit": "memory"}  # mlsys' names for the same thing
@@ -38,11 +39,7 @@ def read_devices(
         device = _read_device(name, section, breaker, backends, problems)
         if device is not None:
             found[name] = device
-    for name, device in found.items():
-        for other in device.failover_to:
-            if other == name or other not in raw:
-                rule = "a device cannot stand in for itself" if other == name else "no such device"
-                problems.add(rule, ("devices", name, "failover_to"), value=other, hint=did_you_mean(other, raw))
+    standins.check_names(found, raw, problems)
     return _with_locks(found, raw)
 
 

@@ -199,7 +199,7 @@ class _Maker:
         if name is None:
             return {"extra": self._extra, "tags": self._tags}
         model = self._all.models[name]
-        path = model.paths.get(device) or model.path or model.stage
+        path = model.path_on(device)
         if path is None:
             self._problems.add(
                 f"has no path for device {device!r}",

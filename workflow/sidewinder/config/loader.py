@@ -12,7 +12,7 @@ from sidewinder.errors import ConfigError
 from sidewinder.model import EMPTY, Device, Lab, Plan, Policy, RetryPolicy
 from sidewinder.workloads import registry
 
-from . import merging, schema
+from . import merging, schema, standins
 from .blocks import ALIASES, read_blocks
 from .devices import place_of, read_devices
 from .expand import Expansion
@@ -66,6 +66,10 @@ def load(
         expansion.add(block)
     expansion.finish()
     used = [devices[name] for name in dict.fromkeys(point.device for point in expansion.points.values())]
+    if any(device.failover_to for device in used):
+        standins.check_models(expansion.points.values(), devices, models, problems)
+        names = dict.fromkeys(name for device in used for name in (device.id, *device.failover_to))
+        used = [devices[name] for name in names if name in devices]
     _check_secrets(used, os.environ if environ is None else environ, problems)
     if not len(problems):  # else run ids would be called unknown that only a mistake elsewhere keeps away
         _check_accepted(document.accept or {}, expansion.points, problems)

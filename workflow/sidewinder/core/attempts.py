@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sidewinder.core import events as ev
-from sidewinder.core import failing, killing, occupancy, service
+from sidewinder.core import failing, failover, killing, occupancy, service
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import HEALTHY
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, new, note, start
-from sidewinder.core.lifecycle import QUEUED, Asking, Parsing, Publishing, Running, Starting, Waiting
+from sidewinder.core.lifecycle import QUEUED, Asking, Following, Parsing, Publishing, Running, Starting, Waiting
 from sidewinder.core.policy import TABLE, PointEffect, classify, describe
 from sidewinder.model import Failure, FailureClass
 
@@ -169,6 +169,9 @@ def on_published(c: Campaign, item: Item, event: ev.Published, out: list[Instruc
     failure = state.failure
     if state.ack and state.attempt is not None:
         out.append(new(do.Ack, (state.attempt, item.lane.id)))
+    if item.copy is not None and item.copy in c.items and failure is not None:
+        item.state = Following(item.copy, failure)
+        return
     is_hole = failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED
     outcome = "ok" if failure is None else "hole" if is_hole else "failed"
     c.finish(item, outcome, failure, out)
@@ -202,4 +205,6 @@ HANDLERS: Final[dict[type[Any], Handler]] = {
     ev.TransportFailed: failing.on_transport_failed,
     ev.ExclusiveEnded: on_exclusive_ended,
     ev.TimerFired: on_timer,
+    ev.Moved: failover.on_moved,
+    ev.MoveRefused: failover.on_refused,
 }

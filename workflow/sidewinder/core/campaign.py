@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from sidewinder.core import attempts, service
+from sidewinder.core import attempts, failover, service
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import HEALTHY, HalfOpen, Trial
@@ -47,7 +47,7 @@ def _steps(event: type[Any]) -> Steps:
 
 
 _WORK_STEPS: dict[type[Any], Steps] = {
-    event: _steps(event) for event in (ev.Published, ev.PublishFailed, ev.ExclusiveEnded)
+    event: _steps(event) for event in (ev.Published, ev.PublishFailed, ev.ExclusiveEnded, ev.Moved, ev.MoveRefused)
 }
 _TIMER_STEPS = _steps(ev.TimerFired)
 _ATTEMPT_STEPS: dict[type[Any], Steps] = {
@@ -223,6 +223,11 @@ class Campaign:
         out.append(do.SetTimer(timer, at_s))
         return timer
 
+    def settle(self, item: Item, why: type[Any], outcome: str, failure: Failure | None, out: list[Instruction]) -> None:
+        """An end that no event about the item itself caused, held against the table."""
+        self.move(item, why, new(Done, (outcome, item.n, item.lane.id)))
+        self.finish(item, outcome, failure, out)
+
     def finish(self, item: Item, outcome: str, failure: Failure | None, out: list[Instruction]) -> None:
         """The work is over: everything it held is free, and only its outcome is remembered."""
         self.let_go(item)
@@ -231,6 +236,8 @@ class Campaign:
         del self.items[item.work_id]
         item.lane.outcomes[outcome] += 1
         out.append(new(do.ReportDone, (item.work_id, outcome, failure)))
+        if item.original is not None:
+            failover.copy_is_over(self, item, out)
 
     def unexpected(self, item: Item, what: str) -> InternalError:
         return InternalError(

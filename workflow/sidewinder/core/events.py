@@ -164,6 +164,24 @@ class CancelRequested(NamedTuple):
     drain: bool
 
 
+class Moved(NamedTuple):
+    """A copy of this work was made for another device, which was looked at before. ``moved_to`` is the copy's name on
+    disk; ``copy`` None: that device has measured it already, in an earlier invocation."""
+
+    work_id: str
+    to_device: str
+    moved_to: str
+    copy: Work | None
+
+
+class MoveRefused(NamedTuple):
+    """The other device cannot take the work over: it does not answer, is unfit, or has no use for it."""
+
+    work_id: str
+    to_device: str
+    error: str
+
+
 class DeviceQuarantined(NamedTuple):
     device: str
     reason: str
@@ -191,5 +209,7 @@ Event = (
     | ProbeAnswered
     | TimerFired
     | CancelRequested
+    | Moved
+    | MoveRefused
     | DeviceQuarantined
 )

@@ -13,7 +13,9 @@ from sidewinder.core.lifecycle import (
     BackingOff,
     Claiming,
     Evicting,
+    Following,
     Killing,
+    Moving,
     Occupying,
     Parsing,
     Publishing,
@@ -72,6 +74,10 @@ def _where(c: Campaign, item: Item, now_s: float) -> str:
             return f"the output of attempt {item.n} is being read"
         case Publishing():
             return "its record is being written"
+        case Moving(to_device):
+            return f"{c.lanes[to_device].name} is looked at, to stand in for its own device"
+        case Following(copy):
+            return f"never measured there; its copy {copy} on another device is not over yet"
         case Occupying():
             return "runs in its turn"
         case _:
@@ -126,7 +132,7 @@ def board(c: Campaign) -> dict[str, dict[str, Any]]:
 def _column(item: Item) -> str:
     if isinstance(item.state, Queued):
         return "queued"
-    return "waiting" if isinstance(item.state, BackingOff | Waiting) else "running"
+    return "waiting" if isinstance(item.state, BackingOff | Waiting | Moving | Following) else "running"
 
 
 def _service(lane: Lane) -> str:

@@ -77,6 +77,16 @@ class RunExclusive(NamedTuple):
     device: str
 
 
+class Move(NamedTuple):
+    """Look at ``to_device`` (a sign of health, its clock) and make it a copy of this work, under a run id of its own →
+    ``Moved`` | ``MoveRefused``. ``reason``: why its own device cannot measure it."""
+
+    work_id: str
+    device: str
+    to_device: str
+    reason: str
+
+
 class Probe(NamedTuple):
     """Ask the device for a sign of health, cheaply → ``ProbeAnswered``."""
 
@@ -117,6 +127,7 @@ Instruction = (
     | Publish
     | Ack
     | RunExclusive
+    | Move
     | Probe
     | SetTimer
     | ReportDone

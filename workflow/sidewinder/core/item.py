@@ -21,6 +21,8 @@ class Item:
     # Defaults live on the class: there are many items, and most never fail, wait or change places.
     at_tail = 0  # 1: queued behind its own priority, because it was tried before
     attempt: AttemptId | None = None  # the current one; None while queued or backing off
+    copy: str | None = None  # the work that another device does instead
+    original: str | None = None  # ... and whose copy this one is: it is not moved again
     failures_in_row = 0
     preemptions = 0
     repeats = 0  # attempts that transport has cost
@@ -29,6 +31,7 @@ class Item:
     #: this attempt failed on the way in this invocation; if it is not on the device, it costs one of the budget
     suspect = False
     ticket = 0  # the queue's: 0 while not queued
+    stand_ins_tried: tuple[str, ...] = ()
     verdict: Failure | None = None  # what the evidence says, before the workload has parsed
 
     def __init__(self, work: Work, lane: Lane) -> None:

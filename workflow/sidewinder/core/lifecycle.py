@@ -94,6 +94,20 @@ class Publishing(NamedTuple):
     ack: bool = False  # the device keeps a result of this attempt that it may forget once the record is there
 
 
+class Moving(NamedTuple):
+    """Its device is out and another one may stand in: that one is looked at, and a copy is made for it."""
+
+    to_device: str
+    failure: Failure  # the hole that it is otherwise
+
+
+class Following(NamedTuple):
+    """A hole on disk that names its copy on another device; over when the copy is."""
+
+    copy: str
+    failure: Failure
+
+
 class Occupying(NamedTuple):
     """An ordinary job of the controller runs in its turn."""
 
@@ -120,6 +134,8 @@ State = (
     | Killing
     | Parsing
     | Publishing
+    | Moving
+    | Following
     | Occupying
     | Done
 )
@@ -140,6 +156,10 @@ class Drained(NamedTuple):
     """Not an event from outside: the device was quarantined or given up."""
 
 
+class Followed(NamedTuple):
+    """Not an event from outside: the copy that this work left to another device is over."""
+
+
 class Kicked(NamedTuple):
     """Not an event from outside: the device named this work as the holder of its slot while it was backing off."""
 
@@ -148,38 +168,41 @@ class Kicked(NamedTuple):
 TRANSITIONS: Final[Mapping[tuple[type[Any], type[Any]], frozenset[type[Any]]]] = {
     (Queued, Turn): frozenset({Claiming, Occupying}),
     (Queued, Kicked): frozenset({Claiming}),
-    (Queued, Drained): frozenset({Publishing}),
+    (Queued, Drained): frozenset({Publishing, Moving}),
     (Queued, ev.CancelRequested): frozenset({Done}),
     (BackingOff, ev.TimerFired): frozenset({Queued}),
     (BackingOff, Kicked): frozenset({Claiming}),
-    (BackingOff, Drained): frozenset({Publishing}),
+    (BackingOff, Drained): frozenset({Publishing, Moving}),
     (BackingOff, ev.CancelRequested): frozenset({Done}),
     (Claiming, ev.Journaled): frozenset({Asking, Starting, Done}),
     (Claiming, ev.JournalFailed): frozenset({Done}),
-    (Asking, ev.StatusAnswered): frozenset({Starting, Running, Killing, Claiming, Publishing, Done}),
-    (Asking, ev.TransportFailed): frozenset({BackingOff, Publishing, Done}),
+    (Asking, ev.StatusAnswered): frozenset({Starting, Running, Killing, Claiming, Publishing, Moving, Done}),
+    (Asking, ev.TransportFailed): frozenset({BackingOff, Publishing, Moving, Done}),
     (Starting, ev.AttemptStarted): frozenset({Running, Killing}),
-    (Starting, ev.AttemptBusy): frozenset({Waiting, Evicting, Starting, Queued, Publishing, Done}),
-    (Starting, ev.AttemptStale): frozenset({Claiming, BackingOff, Publishing, Done}),
-    (Starting, ev.AttemptRefused): frozenset({Publishing, BackingOff, Done}),
-    (Starting, ev.TransportFailed): frozenset({BackingOff, Publishing, Done}),
+    (Starting, ev.AttemptBusy): frozenset({Waiting, Evicting, Starting, Queued, Publishing, Moving, Done}),
+    (Starting, ev.AttemptStale): frozenset({Claiming, BackingOff, Publishing, Moving, Done}),
+    (Starting, ev.AttemptRefused): frozenset({Publishing, Moving, BackingOff, Done}),
+    (Starting, ev.TransportFailed): frozenset({BackingOff, Publishing, Moving, Done}),
     (Waiting, ev.TimerFired): frozenset({Waiting}),
     (Waiting, Turn): frozenset({Starting}),
-    (Waiting, Drained): frozenset({Publishing}),
+    (Waiting, Drained): frozenset({Publishing, Moving}),
     (Waiting, ev.CancelRequested): frozenset({Done}),
     (Evicting, ev.KillProven): frozenset({Starting, Done}),
-    (Evicting, ev.KillUnproven): frozenset({Publishing, Done}),
-    (Evicting, ev.TransportFailed): frozenset({BackingOff, Publishing, Done}),
-    (Running, ev.ResultArrived): frozenset({Parsing, Publishing, Claiming, BackingOff, Done}),
-    (Running, ev.TransportFailed): frozenset({BackingOff, Publishing, Done}),
+    (Evicting, ev.KillUnproven): frozenset({Publishing, Moving, Done}),
+    (Evicting, ev.TransportFailed): frozenset({BackingOff, Publishing, Moving, Done}),
+    (Running, ev.ResultArrived): frozenset({Parsing, Publishing, Moving, Claiming, BackingOff, Done}),
+    (Running, ev.TransportFailed): frozenset({BackingOff, Publishing, Moving, Done}),
     (Running, ev.CancelRequested): frozenset({Killing}),
-    (Killing, ev.KillProven): frozenset({Claiming, BackingOff, Publishing, Done}),
-    (Killing, ev.KillUnproven): frozenset({Publishing, Done}),
-    (Killing, ev.TransportFailed): frozenset({Killing, BackingOff, Publishing, Done}),
+    (Killing, ev.KillProven): frozenset({Claiming, BackingOff, Publishing, Moving, Done}),
+    (Killing, ev.KillUnproven): frozenset({Publishing, Moving, Done}),
+    (Killing, ev.TransportFailed): frozenset({Killing, BackingOff, Publishing, Moving, Done}),
     (Killing, ev.ResultArrived): frozenset({Killing, Done}),
     (Killing, ev.CancelRequested): frozenset({Killing}),
     (Parsing, ev.Parsed): frozenset({Publishing}),
-    (Publishing, ev.Published): frozenset({Done}),
+    (Publishing, ev.Published): frozenset({Following, Done}),
     (Publishing, ev.PublishFailed): frozenset({Done}),
+    (Moving, ev.Moved): frozenset({Publishing}),
+    (Moving, ev.MoveRefused): frozenset({Moving, Publishing}),
+    (Following, Followed): frozenset({Done}),
     (Occupying, ev.ExclusiveEnded): frozenset({Done}),
 }

@@ -100,6 +100,8 @@ def wait_for_slot(c: Campaign, item: Item, holder: str, out: list[Instruction]) 
     limit_s = lane.policy.busy_wait_s
     if c.now_s - since_s >= limit_s:
         reason = f"{lane.name} was busy with {holder} of another controller for {c.now_s - since_s:.0f} s"
+        # Its device is well, and somebody else's: no reason to move.
+        item.stand_ins_tried = lane.device.failover_to
         service.hole(c, item, f"{reason} (busy_wait_s: {limit_s:g})", FailureClass.TRANSPORT, out, holder=holder)
         return
     if lane.out_of_service is not None:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidewinder.core import events as ev
+from sidewinder.core import failover
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import Closed, Open, Probing
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item
 from sidewinder.core.lane import Lane, OutOfService
-from sidewinder.core.lifecycle import BackingOff, Drained, Killing, Publishing, Queued, Running, Waiting
+from sidewinder.core.lifecycle import BackingOff, Drained, Killing, Moving, Publishing, Queued, Running, Waiting
 from sidewinder.core.retry import wait_s
 from sidewinder.core.turns import Group
 from sidewinder.errors import InternalError
@@ -55,23 +56,28 @@ def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) 
 def on_points_queued(c: Campaign, event: ev.PointsQueued, out: list[Instruction]) -> None:
     touched: dict[str, Lane] = {}
     for work in event.works:
-        lane = c.lanes.get(work.device)
-        if lane is None:
-            raise InternalError(f"{work.work_id!r} was queued for device {work.device!r}, which was never added")
-        if work.work_id in c.items:
-            raise InternalError(f"{work.work_id!r} was queued twice")
-        item = Item(work, lane)
-        before = c.done.pop(work.work_id, None)
-        if before is not None and not item.doubtful:
-            item.n = max(item.n, before.n + 1)  # forced again within one invocation: numbers only grow
-        c.items[work.work_id] = item
-        touched[lane.id] = lane
+        item = admit(c, work)
+        touched[item.lane.id] = item.lane
         if c.stop is not None:
             cancel(c, item, out)
         else:
             enqueue(c, item, out)
     for lane in touched.values():
         c.wake(lane)
+
+
+def admit(c: Campaign, work: ev.Work) -> Item:
+    lane = c.lanes.get(work.device)
+    if lane is None:
+        raise InternalError(f"{work.work_id!r} was queued for device {work.device!r}, which was never added")
+    if work.work_id in c.items:
+        raise InternalError(f"{work.work_id!r} was queued twice")
+    item = Item(work, lane)
+    before = c.done.pop(work.work_id, None)
+    if before is not None and not item.doubtful:
+        item.n = max(item.n, before.n + 1)  # forced again within one invocation: numbers only grow
+    c.items[work.work_id] = item
+    return item
 
 
 def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
@@ -241,16 +247,23 @@ def take_out(c: Campaign, lane: Lane, out_of_service: OutOfService, out: list[In
 
 
 def hole(c: Campaign, item: Item, reason: str, cause: FailureClass, out: list[Instruction], **evidence: Any) -> None:
-    """This point will not be measured in this invocation: a record that says so keeps the gap visible."""
+    """This point will not be measured on its device in this invocation: a record that says so keeps the gap visible.
+    Where the lab declares it, another device takes a copy over."""
     c.let_go(item)
     message = f"not attempted: {reason}. Run the same command again to retry this point."
     failure = Failure(FailureClass.NOT_ATTEMPTED, message, {"cause": cause.value, "reason": reason, **evidence})
-    state = Publishing(None, None, failure)
+    stand_in = failover.stand_in(c, item)
+    state: Publishing | Moving
+    if stand_in is not None:
+        state = Moving(stand_in, failure)
+        out.append(do.Move(item.work_id, item.lane.id, stand_in, reason))
+    else:
+        state = Publishing(None, None, failure)
+        out.append(do.Publish(item.work_id, None, failure))
     if isinstance(item.state, Queued | BackingOff | Waiting):
         c.move(item, Drained, state)
     else:
         item.state = state
-    out.append(do.Publish(item.work_id, None, failure))
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------

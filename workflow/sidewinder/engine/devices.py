@@ -32,6 +32,7 @@ class DeviceLink:
         self._hello: Hello | None = None
         self._users = 0
         self._found: dict[str, asyncio.Task[Found]] = {}
+        self._vouching: asyncio.Task[None] | None = None
 
     @property
     def lease_s(self) -> float:
@@ -69,7 +70,19 @@ class DeviceLink:
         offset = await client.clock(CLOCK_PROBES)
         self.clock = {"offset_s": offset.offset_s, "bound_s": offset.bound_s}
 
+    async def vouch(self) -> None:
+        """Look at the device, its clock included, before it takes work over. Those who ask meanwhile share one look."""
+        if self._vouching is None or self._vouching.done():
+            self._vouching = asyncio.get_running_loop().create_task(self._look())
+        await asyncio.shield(self._vouching)
+
+    async def _look(self) -> None:
+        async with self.client() as client:
+            await client.look(())
+
     async def close(self) -> None:
+        if self._vouching is not None:
+            self._vouching.cancel()
         for task in self._found.values():
             task.cancel()
         client, self._client = self._client, None

@@ -25,10 +25,11 @@ from sidewinder.core.events import (
     StatusAnswered,
     TransportFailed,
 )
-from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Parse, Probe, Publish, StartAttempt
+from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Move, Parse, Probe, Publish, StartAttempt
 from sidewinder.errors import TransportError
 from sidewinder.model import AttemptId, Evidence, RawResult
 
+from . import moves
 from .clock import utc_now
 from .devices import DeviceLink
 from .evidence import evidence_of
@@ -55,6 +56,7 @@ class Dispatch:
             Publish: self.publish,
             Ack: self.ack,
             Probe: self.probe,
+            Move: self.move,
         }
 
     # -- the device
@@ -163,6 +165,9 @@ class Dispatch:
         async with self._links[instruction.device].client() as client:
             await client.look(())
         return ProbeAnswered(instruction.device, True)
+
+    async def move(self, instruction: Move) -> Event:
+        return await moves.carry_out(instruction, self._jobs)
 
     # -- the controller
 

@@ -45,7 +45,7 @@ class Ends:
 
     def started(self, job: Job, n: int) -> None:
         self.notices.started(job, n)
-        if job.shard is None or not job.shard.has_started:
+        if job.moved_from is None and (job.shard is None or not job.shard.has_started):
             self._callbacks.on_started(job.key, AttemptId(job.run_id, n))
         if job.shard is not None:
             job.shard.has_started = True
@@ -118,6 +118,8 @@ class Ends:
             outline.ended(job.link.device.id, outcome)
             if outline.is_due:
                 self._write(outline)
+        if job.moved_from is not None:
+            return  # whoever waits, waits for the original
         if job.shard is None:
             self._callbacks.on_done(job.key, outcome, failure)
         elif job.shard.ended(job.run_id, outcome, failure, told):

@@ -24,6 +24,7 @@ class Job(Protocol):
     inline: bool  # ends in the engine: no device, no process
     raw: RawResult | None
     shard: Shard | None
+    moved_from: str | None  # of a copy: the device it was planned for; nobody waits for it by its key
 
     def claim(self, n: int) -> dict[str, Any] | None:
         """The journal's line for attempt ``n``; None: nothing that outlives this controller is started."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidewinder.core.instructions import Note
+from sidewinder.errors import ConfigError
 from sidewinder.model import Failure
 
 from .callbacks import Callbacks, Key
@@ -75,7 +76,14 @@ class Notices:
             case "busy":
                 self._tell("busy", job=job, device=device, holder=fields.get("holder"))
             case "moved":
-                self._tell("moved", job=job, device=device, reason=reason)
+                self._tell(
+                    "moved",
+                    job=job,
+                    label=job.describe().get("label") if job else None,
+                    to=fields.get("to_device"),
+                    measured_before=fields.get("measured_before"),
+                    reason=f"to {fields.get('to_device')} as {fields.get('moved_to')}: {reason}",
+                )
             case "link_lost":
                 lease_s = fields.get("lease_s", 0)
                 self.warning(f"the run goes on, its device is called again for {lease_s:g} s: {reason}", job)
@@ -134,6 +142,17 @@ def write_ledger(session: Session, note: Note, job: Job | None) -> None:
             session.ledger.transport_failure(
                 run_id=job.run_id, device=device, utc=utc_now(), **_subject_of(session, job), **known
             )
+        case "moved" if job is not None:
+            session.ledger.failover(
+                run_id=job.run_id,
+                moved_run_id=fields["moved_to"],
+                from_device=device,
+                to_device=fields["to_device"],
+                model=_subject_of(session, job)["model"],
+                reason=fields["reason"],
+                note="measured there by an earlier run" if fields["measured_before"] else "another measurement",
+                utc=utc_now(),
+            )
         case "retry":
             if not fields.get("over"):
                 return  # nothing is repeated yet: its `transport_failure` is written
@@ -146,5 +165,8 @@ def write_ledger(session: Session, note: Note, job: Job | None) -> None:
 
 def _subject_of(session: Session, job: Job) -> dict[str, Any]:
     """What M-119 says of the point beside its name. A user's rule has neither."""
-    point = session.plan.points.get(job.run_id)
-    return {"model": point.model, "mode": point.mode} if point is not None else {"model": None, "mode": ""}
+    try:
+        point = session.point(job.run_id)
+    except ConfigError:
+        return {"model": None, "mode": ""}
+    return {"model": point.model, "mode": point.mode}

@@ -28,6 +28,7 @@ class Outline:
         self._already = 0
         self._outcomes: dict[str, Counter[str]] = {}
         self._failures: Counter[str] = Counter()  # on the way to each device, as its breaker counts them
+        self._moved = 0
         self._survived: Counter[str] = Counter()  # links that came back in time: no breaker has heard of those
         self._breakers: dict[str, dict[str, Any]] = {}
 
@@ -46,6 +47,8 @@ class Outline:
             self._failures[device] = max(self._failures[device], fields["failures"])
             self._changed = True
         match note.kind:
+            case "moved":
+                self._moved += 1
             case "reconnected":
                 self._survived[device] += 1
                 self._changed = True
@@ -94,6 +97,7 @@ class Outline:
             "executed": total["ok"] + total["failed"],
             "ok": total["ok"],
             "failed": total["failed"] + total["hole"],
+            "moved": self._moved,
             "elapsed_s": round(time.monotonic() - self._began_s, 3),
             "by_device": {
                 name: {"ok": count["ok"], "failed": count["failed"] + count["hole"]}

@@ -69,6 +69,7 @@ class PointJob:
         "inline",
         "key",
         "link",
+        "moved_from",
         "outcome_kept",
         "point",
         "predecessor",
@@ -88,6 +89,7 @@ class PointJob:
         self.raw: RawResult | None = None
         self.predecessor: str | None = None
         self.shard: Shard | None = None
+        self.moved_from: str | None = None  # the device that this copy was planned for
         self.outcome_kept = False
         self._task: Task | None = None
         self._found: Found | None = None
@@ -230,6 +232,7 @@ class PointJob:
         }
         if failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED:
             reason = str(failure.evidence.get("reason") or failure.message)
+            known["moved_to"] = failure.evidence.get("moved_to")
             return records.hole(
                 point, self.link.device, reason=reason, message=failure.message, evidence=failure.evidence, **known
             )

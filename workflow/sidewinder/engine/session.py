@@ -62,8 +62,10 @@ class Session:
         # Records of points that ended in the engine, to be published together: there is no run that could be lost.
         self.pending: list[tuple[str, str, dict[str, Json]]] = []
         self._done: Done | None = None
+        self._moved: dict[str, Point] = {}  # copies of points that other devices took over, by their own run ids
         self._labeller: Labeller | None = None
         self._positions: Mapping[str, int] | None = None
+        self._copy_positions: dict[str, int] = {}
         # The newest front of a client ends its older ones: a controller that comes back ends its dead one's, two labs
         # in one engine leave each other's alone.
         client = client_id or f"sidewinder-{self.plan.campaign}"
@@ -119,10 +121,34 @@ class Session:
     # -- what is known of a point
 
     def point(self, run_id: str) -> Point:
-        try:
-            return self.plan.points[run_id]
-        except KeyError:
-            raise ConfigError("not in the plan of this run folder", key=run_id, file=self.root) from None
+        point = self.plan.points.get(run_id) or self._moved.get(run_id)
+        if point is None:
+            raise ConfigError("not in the plan of this run folder", key=run_id, file=self.root)
+        return point
+
+    def moved_copy(self, run_id: str, to_device: str) -> Point:
+        """The same point for another device, under a run id of its own: it never equals that device's own points.
+
+        Raises ``ConfigError`` where that device does not have the model."""
+        point, lab = self.plan.points[run_id], self.plan.lab
+        model = lab.models.get(point.model) if point.model else None
+        path = point.model_path if model is None else model.path_on(to_device)
+        if model is not None and path is None:
+            raise ConfigError(f"has no path for device {to_device}", key=f"models.{model.id}")
+        copy = replace(
+            point,
+            device=to_device,
+            model_path=path,
+            failover_from=point.device,
+            tags=(*point.tags, f"failover-from:{point.device}"),
+        )
+        copy = ids.with_run_id(copy, lab.devices[to_device], model)
+        if copy.run_id not in self._moved:
+            # behind the device's own points, whose order is the plan's
+            points = (*self.plan.points.values(), *self._moved.values())
+            self._copy_positions[copy.run_id] = sum(other.device == to_device for other in points)
+            self._moved[copy.run_id] = copy
+        return copy
 
     def is_done(self, run_id: str) -> bool:
         if self._done is None:
@@ -140,6 +166,8 @@ class Session:
         return totals
 
     def position(self, run_id: str) -> int:
+        if run_id in self._copy_positions:
+            return self._copy_positions[run_id]
         if self._positions is None:
             by_device: dict[str, list[str]] = {}
             arms = {}

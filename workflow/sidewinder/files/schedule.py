@@ -21,6 +21,7 @@ class Schedule(TypedDict, total=False):
     executed: int
     ok: int
     failed: int
+    moved: int  # among the failed: holes whose copy another device took over
     elapsed_s: float
     by_device: dict[str, dict[str, int]]  # {ok, failed}
     concurrency: dict[str, int]

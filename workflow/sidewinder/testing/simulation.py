@@ -7,6 +7,7 @@ Invariants are checked after every event, the promises of docs/design.md §2 as 
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
 import random
@@ -17,7 +18,7 @@ from typing import Any
 
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
-from sidewinder.core.breaker import Open, Trial
+from sidewinder.core.breaker import Closed, Open, Probing, Trial
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.events import Event, Work
 from sidewinder.core.instructions import Instruction
@@ -89,7 +90,13 @@ class Simulation:
                     group_max_concurrency=rng.choice([None, 1, 1, 2]) if group else None,
                 )
             )
-        return devices
+        names = [device.id for device in devices]
+        return [
+            dataclasses.replace(device, failover_to=tuple(rng.sample([n for n in names if n != device.id], 1)))
+            if len(names) > 1 and rng.random() < 0.3
+            else device
+            for device in devices
+        ]
 
     def _draw_faults(self) -> Faults:
         rng, p = self.rng, self.bad_luck
@@ -167,6 +174,9 @@ class _Invocation:
         self.old: list[Event] = []
         self.journaled: set[AttemptId] = set()
         self.publishing: dict[str, tuple[AttemptId | None, Failure | None]] = {}
+        self.copies: dict[str, Work] = {}  # by the work they are a copy of
+        self.moved_to: dict[str, str] = {}
+        self.refused: set[tuple[str, str]] = set()  # (work, device that could not take it over)
         self.stopped = False
         self.disk_full_after = rng.randint(1, 30) if disturbed and rng.random() < 0.2 else None
         self.kill_after = rng.randint(1, 150) if disturbed and rng.random() < 0.6 else None
@@ -202,7 +212,7 @@ class _Invocation:
                 self.stopped = True
                 sim.injected["stopped by a person"] += 1
                 self._deliver(ev.CancelRequested(self.rng.random() < 0.5))
-        self._check_end(todo)
+        self._check_end([*todo, *self.copies.values()])
 
     def _as_work(self, work: Work) -> Work:
         claimed = self.disk.claimed.get(work.work_id, 0)
@@ -312,6 +322,7 @@ class _Invocation:
                 self._later(0.001, ev.Parsed(attempt, failure))
             case do.Publish(work_id, attempt, failure):
                 self.publishing[work_id] = attempt, failure
+                self._check_hole(work_id, failure)
                 if self._disk_is_full():
                     self._later(0.001, ev.PublishFailed(work_id, "no space left on device"))
                 else:
@@ -319,6 +330,9 @@ class _Invocation:
             case do.ReportDone(work_id, outcome, _):
                 assert work_id not in self.reported, f"promise 1: {work_id} was reported twice"
                 self.reported[work_id] = outcome
+                copy = self.copies.get(work_id)
+                over = copy is None or copy.work_id in self.reported or self.stopped
+                assert over, f"promise 4: {work_id} is over, and its copy {copy} is not"
             case do.Ack(attempt, device):
                 # the result may be forgotten only once a record is on disk
                 assert self.disk.outcome.get(attempt.work_id) in ("ok", "failed"), f"{attempt} acked without a record"
@@ -326,6 +340,8 @@ class _Invocation:
             case do.Probe(device):
                 self._check_probe(device, now_s)
                 self._later(rng.uniform(0.01, 5.0), sim.fakes[device].answer(instruction, now_s))  # type: ignore[arg-type]
+            case do.Move():
+                self._move(instruction, now_s)
             case do.StartAttempt() | do.AskStatus() | do.Attach() | do.Kill():
                 self._ask_device(instruction, now_s)
 
@@ -348,6 +364,27 @@ class _Invocation:
             if isinstance(answer, ev.TransportFailed):
                 self.sim.injected[f"{type(instruction).__name__} failed"] += 1
             self._later(self.rng.uniform(0.001, 0.5), answer)
+
+    def _move(self, move: do.Move, now_s: float) -> None:
+        """Look at the device that is to stand in, and make the copy under a name of its own."""
+        sim, work_id, to_device = self.sim, move.work_id, move.to_device
+        self._check_move(move)
+        delay_s = self.rng.uniform(0.01, 5.0)
+        answer = sim.fakes[to_device].answer(do.Probe(to_device), now_s)
+        assert isinstance(answer, ev.ProbeAnswered)
+        if not answer.ok:
+            self.refused.add((work_id, to_device))
+            self._later(delay_s, ev.MoveRefused(work_id, to_device, answer.error))
+            return
+        name = f"{work_id}@{to_device}"
+        sim.injected["moved"] += 1
+        self.moved_to[work_id] = name
+        sim.home[name] = to_device
+        if self.disk.outcome.get(name) == "ok":
+            self._later(delay_s, ev.Moved(work_id, to_device, name, None))
+            return
+        copy = self.copies[work_id] = self._as_work(Work(name, to_device, position=1000))
+        self._later(delay_s, ev.Moved(work_id, to_device, name, copy))
 
     def _disk_is_full(self) -> bool:
         if self.disk_full_after is None:
@@ -393,6 +430,36 @@ class _Invocation:
         allowed = self.sim.policy.retry.max_attempts - 1
         assert costly <= allowed, f"promise 3: {work_id} was tried {costly + 1} times, {allowed + 1} are allowed"
         self.started_here.append(run)
+
+    def _check_move(self, move: do.Move) -> None:
+        work_id, to_device = move.work_id, move.to_device
+        item, target = self.campaign.items[work_id], self.campaign.lanes[to_device]
+        assert work_id in {w.work_id for w in self.sim.works}, f"promise 4: {work_id} is a copy and moves on"
+        assert to_device in item.lane.device.failover_to, f"promise 4: nobody lets {work_id} move to {to_device}"
+        assert to_device != item.lane.id, f"promise 4: {work_id} moves to its own device"
+        assert not self.stopped, f"promise 4: {work_id} moves although the run was stopped"
+        out, state = target.out_of_service, target.breaker.state
+        assert out is None, f"promise 4: {work_id} moves to {to_device}, which is out"
+        down = isinstance(state, Open | Probing)  # on trial by now: another point of this event was quicker
+        assert not down, f"promise 4: {work_id} moves to {to_device}, which is {state}"
+        used_up = item.repeats >= self.sim.policy.retry.max_attempts or item.preemptions > MAX_PREEMPTIONS
+        hopeless = item.lane.out_of_service is not None
+        assert used_up or hopeless, f"promise 4: {work_id} moves and could be measured at home"
+
+    def _check_hole(self, work_id: str, failure: Failure | None) -> None:
+        """A hole of a device with a healthy stand-in has moved, drained ones too."""
+        if failure is None or failure.failure_class is not FailureClass.NOT_ATTEMPTED:
+            return
+        if failure.evidence.get("moved_to") is not None:
+            assert failure.evidence["moved_to"] == self.moved_to[work_id]
+            return
+        lane = self.campaign.items[work_id].lane
+        if self.stopped or "holder" in failure.evidence or "@" in work_id:
+            return
+        for name in lane.device.failover_to:
+            target = self.campaign.lanes[name]
+            well = target.out_of_service is None and isinstance(target.breaker.state, Closed)
+            assert not well or (work_id, name) in self.refused, f"promise 4: {work_id} could have moved to {name}"
 
     def _check_turns(self, instructions: list[Instruction]) -> None:
         """A live member waits at most (members - 1) turns of others (promise 5)."""
