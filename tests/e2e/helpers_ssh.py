@@ -250,7 +250,8 @@ class FaultProxy:
         pair = {writer, behind_writer}
         self._writers |= pair
         try:
-            await asyncio.gather(self._pump(reader, behind_writer), self._pump(behind_reader, writer))
+            with contextlib.suppress(asyncio.CancelledError):  # asyncio.streams logs what it finds cancelled
+                await asyncio.gather(self._pump(reader, behind_writer), self._pump(behind_reader, writer))
         finally:
             self._writers -= pair
             for one in pair:

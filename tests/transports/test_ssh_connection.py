@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from e2e.helpers_ssh import Sshd, keygen, needs_sshd
+from e2e.helpers_ssh import FaultProxy, Sshd, keygen, needs_sshd
 from sidewinder import transports
 from sidewinder.errors import ConfigError, DeviceFault, TransportError
 from sidewinder.model import Device, Task
@@ -125,7 +125,7 @@ def _behind(jump: Sshd, server: Sshd, name: str, home: Path, *more: str) -> Devi
 
 
 def test_devices_behind_a_jump_host_share_its_connection(make: Callable[..., Sshd], home: Path) -> None:
-    jump, server = make("jump"), make("inner")
+    jump, server = make("jump", "LogLevel VERBOSE"), make("inner")
     devices = [_behind(jump, server, f"pi{n}", home) for n in range(3)]
 
     async def test(clients: list[AgentClient]) -> list[bytes]:
@@ -133,7 +133,7 @@ def test_devices_behind_a_jump_host_share_its_connection(make: Callable[..., Ssh
 
     assert together(devices, test) == [b"pi0\n", b"pi1\n", b"pi2\n"]
     assert (logins(jump), logins(server)) == (1, 3)
-    assert jump.log.read_text().count("Starting session") <= 1
+    assert jump.log.read_text().count("Starting session") == 1, "it is warmed up once"
 
 
 def test_a_jump_host_that_allows_no_commands_is_as_good(make: Callable[..., Sshd], home: Path) -> None:
@@ -258,26 +258,28 @@ def test_a_front_that_does_not_leave_does_not_hold_us_up(
     assert logins(server) == 2
 
 
-def test_a_channel_that_is_cancelled_half_open_costs_no_session(
-    make: Callable[..., Sshd],
-) -> None:
+def test_a_session_that_is_cancelled_half_open_costs_no_place(make: Callable[..., Sshd]) -> None:
+    """asyncssh forgets it, the server opens it all the same: only a new connection is free of it for certain."""
     server = make("pi5", "MaxSessions 2")
 
     async def body() -> None:
-        transport = transports.open(server.device())
-        for _ in range(5):
-            opening = asyncio.ensure_future(transport.open())
-            await asyncio.sleep(0)
-            for _ in range(200):  # somewhere in the middle
-                await asyncio.sleep(0)
-            opening.cancel()
-            results = await asyncio.gather(opening, return_exceptions=True)
-            if not isinstance(results[0], BaseException):
-                await results[0].close()
-        client = AgentClient(transport, campaign="c", client_id="me")
-        await client.connect()
-        await client.close()
-        await transport.close()
+        async with FaultProxy(server.port) as proxy:
+            transport = transports.open(server.device(port=proxy.port))
+            for _ in range(2):
+                await (await transport.open()).close()
+                proxy.swallow()
+                opening = asyncio.ensure_future(transport.open())
+                for _ in range(50):  # it has asked and gets no answer
+                    await asyncio.sleep(0)
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                assert opening.cancelled()
+                assert not transport._connection.is_open  # type: ignore[attr-defined]
+                proxy.heal()
+            client = AgentClient(transport, campaign="c", client_id="me")
+            await client.connect()
+            await client.close()
+            await transport.close()
 
     asyncio.run(body())
 

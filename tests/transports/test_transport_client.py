@@ -206,7 +206,7 @@ def test_closing_leaves_no_process(tmp_path: Path) -> None:
 def test_transports_by_kind() -> None:
     assert isinstance(open_transport(Device("here", "local")), LocalTransport)
     assert isinstance(open_transport(Device("pi5", "ssh", settings={"host": "pi5.lan"})), SshTransport)
-    with pytest.raises(DeviceFault, match="'far'.*no kubernetes transport yet"):
+    with pytest.raises(DeviceFault, match=r"'far'.*no kubernetes transport yet"):
         open_transport(Device("far", "kubernetes"))
     with pytest.raises(DeviceFault, match="smoke"):
         open_transport(Device("far", "smoke"))
