@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from sidewinder.errors import ConfigError
+from sidewinder.errors import ConfigError, TransportError
 from sidewinder.model import Device
 
 from .ssh_errors import Silent, translate, translate_settings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SESSIONS = 4  # at a time on one connection: OpenSSH's MaxSessions is 10, and it frees a session late
 LOGINS = 2  # at a time to one server
+DROPPED_S = (0.1, 0.3, 0.9)  # before it is asked again, where a server that let others in cuts a login short
 WARM_UP_S = 5.0
 GONE_S = 2.0
 NEW_KEY = "^ssh-ed25519"  # of a server with several keys that is not known yet, this one is shown to the person
@@ -72,15 +73,23 @@ class _Jump:
     users: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Door:
+    """Where several may want to log in at once."""
+
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOGINS))
+    lets_in: bool = False  # somebody came through: it is an SSH server, and one that knows us
+
+
 class _Shared:
     """What the devices of one event loop share."""
 
     def __init__(self) -> None:
-        self.logins: dict[tuple[str, int], asyncio.Semaphore] = {}
+        self.doors: dict[tuple[str, int], _Door] = {}
         self.jumps: dict[tuple[Any, ...], _Jump] = {}
 
-    def turn(self, target: Target) -> asyncio.Semaphore:
-        return self.logins.setdefault((target.host, target.port), asyncio.Semaphore(LOGINS))
+    def door(self, target: Target) -> _Door:
+        return self.doors.setdefault((target.host, target.port), _Door())
 
 
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
@@ -183,37 +192,51 @@ class Dialler:
             return jump.connection
 
     async def _log_in(self, target: Target, via: Connection | None) -> Connection:
+        door, loop = _here().door(target), asyncio.get_running_loop()
+        async with door.turns:
+            for pause_s in (*DROPPED_S, None):
+                began_s = loop.time()
+                try:
+                    connection = await self._log_in_once(target, via)
+                    door.lets_in = True
+                    return connection
+                except TransportError as error:
+                    # Others (or our own last login, which sshd still counts) are at the door: MaxStartups.
+                    dropped = _is_cut(error.__cause__) and loop.time() - began_s < LOGIN_S / 2
+                    if pause_s is None or not dropped or not door.lets_in:
+                        raise
+                await asyncio.sleep(pause_s)
+        raise AssertionError("unreachable")
+
+    async def _log_in_once(self, target: Target, via: Connection | None) -> Connection:
         import asyncssh
 
         greeter = _greeter()
         try:
-            async with _here().turn(target):
-                sock = await _socket(target, via)
-                address = sock.getpeername()[0] if sock is not None else ""
-                more = (
-                    {}
-                    if target.known.knows(target.key_name, address, target.port)
-                    else {"server_host_key_algs": NEW_KEY}
-                )
-                try:
-                    async with asyncio.timeout(CONNECT_S + LOGIN_S):
-                        ssh = await asyncssh.connect(
-                            target.name,
-                            sock=sock,
-                            tunnel=via.ssh if via else None,
-                            known_hosts=target.known.load(),
-                            client_factory=lambda: greeter,
-                            **target.arguments,
-                            **more,
-                        )
-                except TimeoutError as error:
-                    if error.errno:
-                        raise
-                    raise Silent("the login was not over", CONNECT_S + LOGIN_S) from None
-                except BaseException:
-                    if sock is not None:
-                        asyncio.get_running_loop().call_soon(sock.close)
+            sock = await _socket(target, via)
+            address = sock.getpeername()[0] if sock is not None else ""
+            more = (
+                {} if target.known.knows(target.key_name, address, target.port) else {"server_host_key_algs": NEW_KEY}
+            )
+            try:
+                async with asyncio.timeout(CONNECT_S + LOGIN_S):
+                    ssh = await asyncssh.connect(
+                        target.name,
+                        sock=sock,
+                        tunnel=via.ssh if via else None,
+                        known_hosts=target.known.load(),
+                        client_factory=lambda: greeter,
+                        **target.arguments,
+                        **more,
+                    )
+            except TimeoutError as error:
+                if error.errno:
                     raise
+                raise Silent("the login was not over", CONNECT_S + LOGIN_S) from None
+            except BaseException:
+                if sock is not None:
+                    asyncio.get_running_loop().call_soon(sock.close)
+                raise
         except Exception as error:
             raise self._ours(error, target, greeter.offered) from error
         return Connection(ssh, target)
@@ -221,6 +244,12 @@ class Dialler:
     def _ours(self, error: Exception, target: Target, offered: SSHKey | None) -> Exception:
         ours = translate(error, target, offered=offered, answered_before=self.answered)
         return error if ours is None else ours
+
+
+def _is_cut(error: BaseException | None) -> bool:
+    from asyncssh import ConnectionLost
+
+    return isinstance(error, (ConnectionResetError, ConnectionLost, BrokenPipeError))
 
 
 async def _socket(target: Target, via: Connection | None) -> socket.socket | None:
