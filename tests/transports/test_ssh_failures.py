@@ -18,7 +18,7 @@ from e2e.helpers_ssh import FaultProxy, Sshd, free_port, keygen, needs_sshd
 from sidewinder import transports
 from sidewinder.errors import ConfigError, DeviceFault, SidewinderError, TransportError
 from sidewinder.model import Device, Task
-from sidewinder.transports import ssh_connection, ssh_errors, ssh_target
+from sidewinder.transports import ssh_connection, ssh_errors, ssh_sockets, ssh_target
 from sidewinder.transports.client import AgentClient
 
 pytestmark = needs_sshd
@@ -144,6 +144,37 @@ def test_silent_before_the_connection(server: Sshd, monkeypatch: pytest.MonkeyPa
         error = failure(server.device(port=full.getsockname()[1]))
     assert isinstance(error, TransportError)
     assert "0.3 s" in str(error)
+
+
+def test_a_server_that_wakes_up_is_found_before_the_kernel_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel repeats a lost SYN after a second: too late for this limit, so a fresh one must have been sent."""
+    monkeypatch.setattr(ssh_sockets, "TRY_S", 0.05)
+    real, tries = ssh_sockets._connect, []
+
+    async def connect(*args: Any) -> socket.socket:
+        tries.append(args)
+        return await real(*args)
+
+    monkeypatch.setattr(ssh_sockets, "_connect", connect)
+
+    async def body() -> None:
+        with contextlib.ExitStack() as held, socket.socket() as full:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(4):
+                one = held.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(full.getsockname())
+            opening = asyncio.ensure_future(ssh_sockets.open_socket("127.0.0.1", full.getsockname()[1], 0, limit_s=0.9))
+            while len(tries) < 2 and not opening.done():  # its first packet is lost
+                await asyncio.sleep(0.01)
+            full.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    held.enter_context(full.accept()[0])
+            held.enter_context(await opening)
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize(

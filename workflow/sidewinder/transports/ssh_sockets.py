@@ -14,6 +14,10 @@ from typing import Any
 
 from .ssh_errors import Silent
 
+# A packet that asks for a connection and is lost is sent again after 1, 3, 7 s. A fresh one every now and then finds a
+# link that is back sooner.
+TRY_S = 2.5
+
 AddressInfo = tuple[Any, Any, int, str, Any]
 
 
@@ -26,25 +30,36 @@ async def open_socket(host: str, port: int, family: int, *, limit_s: float) -> s
             found = await resolve(host, port, family)
     except TimeoutError:
         raise Silent(f"the name {host!r} was not resolved", limit_s) from None
-    last: Exception | None = None
-    for number, (address_family, kind, protocol, _, address) in enumerate(found):
-        share_s = (end_s - loop.time()) / (len(found) - number)  # a dead IPv6 way must leave time for the other one
-        sock = socket.socket(address_family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            async with asyncio.timeout(share_s):
-                await loop.sock_connect(sock, address)
-            return sock
-        except TimeoutError as error:
-            sock.close()
-            last = error if error.errno else Silent("nobody took the connection", limit_s)
-        except OSError as error:
-            sock.close()
-            last = error
-        except BaseException:
-            sock.close()
-            raise
-    raise last or OSError(f"no address for {host}")
+    last: OSError | Silent = OSError(f"no address for {host}")
+    while True:
+        was_silent = False
+        for number, info in enumerate(found):
+            # a dead IPv6 way must leave time for the other one
+            left_s = (end_s - loop.time()) / (len(found) - number)
+            if left_s <= 0:
+                raise last
+            try:
+                return await _connect(info, min(TRY_S, left_s))
+            except TimeoutError as error:
+                was_silent = True
+                last = error if error.errno else Silent("nobody took the connection", limit_s)
+            except OSError as error:
+                last = error
+        if not was_silent:
+            raise last
+
+
+async def _connect(info: AddressInfo, limit_s: float) -> socket.socket:
+    family, kind, protocol, _, address = info
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        async with asyncio.timeout(limit_s):
+            await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def resolve(host: str, port: int, family: int) -> list[AddressInfo]:
