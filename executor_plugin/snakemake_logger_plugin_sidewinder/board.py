@@ -146,7 +146,11 @@ class Board:
         return [Line(f"BUSY {event['device']}: held by {event.get('holder', 'somebody else')}", "warning")]
 
     def _on_moved(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
-        return [Line(f"MOVED {event['device']} {event.get('label', '')}: {event.get('reason', '')}", "warning")]
+        """The point becomes a hole of its own device; its copy is one point more for the other."""
+        if event.get("to") and not event.get("measured_before"):
+            self.row(event["to"]).planned += 1
+        why = _one_line(str(event.get("reason", "")))
+        return [Line(f"MOVED {event['device']} {event.get('label', '')}: {why}", "warning")]
 
     def _on_warning(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         text, device = _one_line(str(event.get("message", ""))), event.get("device")

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from sidewinder.errors import ConfigError, DeviceFault, PublishError
 from sidewinder.model import Device
 
-from .lab import OK, OPEN, USAGE, add_lab_arguments, load_plan, print_json
+from . import board
+from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
 
 if TYPE_CHECKING:
     from asyncssh import SSHKey
 
     from sidewinder.transports.ssh_target import Target
 
-HELP = "trust the host key of a device that is reached by SSH"
+HELP = "show which devices are down and why, release one, trust a host key"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     enrol.add_argument("--fingerprint", metavar="SHA256:…", help="trust exactly this key, without a question")
     enrol.add_argument("--yes", action="store_true", help="ask nothing; needs --fingerprint")
     add_lab_arguments(enrol)
-    parser.set_defaults(show_help=parser.print_help)
+    board_ = actions.add_parser("list", help="state, reason, evidence and next probe of every device (the default)")
+    add_lab_arguments(board_)
+    release = actions.add_parser("release", help="say that a device is fit again: the next run uses it at once")
+    release.add_argument("name", metavar="NAME", help="a device of the lab")
+    add_lab_arguments(release)
+    add_lab_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.action is None:
-        args.show_help()
-        return USAGE
-    return _enrol(args)
+    match args.action:
+        case "enrol":
+            return _enrol(args)
+        case "release":
+            return board.release(args)
+        case _:
+            return board.show(args)
 
 
 def _enrol(args: argparse.Namespace) -> int:

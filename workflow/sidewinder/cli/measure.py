@@ -149,6 +149,10 @@ def _sentence(event: Mapping[str, Any]) -> str | None:
             return f"{subject}: waits, the device is busy with {event.get('holder')}"
         case "down":
             return f"{subject}: out of reach: {event.get('reason')}"
+        case "up":
+            return f"{subject}: in reach again: {event.get('reason')}"
+        case "moved":
+            return f"{subject}: moved {event.get('reason')}"
         case "warning":
             return f"warning: {event['message']}"
     return None
