@@ -149,10 +149,12 @@ def test_silent_before_the_connection(server: Sshd, monkeypatch: pytest.MonkeyPa
 def test_a_server_that_wakes_up_is_found_before_the_kernel_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel repeats a lost SYN after a second: too late for this limit, so a fresh one must have been sent."""
     monkeypatch.setattr(ssh_sockets, "TRY_S", 0.05)
-    real, tries = ssh_sockets._connect, []
+    real, tries, second = ssh_sockets._connect, [], asyncio.Event()
 
     async def connect(*args: Any) -> socket.socket:
         tries.append(args)
+        if len(tries) == 2:  # the first packet is lost
+            second.set()
         return await real(*args)
 
     monkeypatch.setattr(ssh_sockets, "_connect", connect)
@@ -166,8 +168,7 @@ def test_a_server_that_wakes_up_is_found_before_the_kernel_asks_again(monkeypatc
                 one.setblocking(False)
                 one.connect_ex(full.getsockname())
             opening = asyncio.ensure_future(ssh_sockets.open_socket("127.0.0.1", full.getsockname()[1], 0, limit_s=0.9))
-            while len(tries) < 2 and not opening.done():  # its first packet is lost
-                await asyncio.sleep(0.01)
+            await asyncio.wait([opening, asyncio.ensure_future(second.wait())], return_when=asyncio.FIRST_COMPLETED)
             full.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 while True:
