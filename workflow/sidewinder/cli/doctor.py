@@ -122,7 +122,7 @@ async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Fin
         async with link.client() as client:
             hello = await client.connect()
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
-            for finding in _conditions(device.id, link.facts, link.clock):
+            for finding in _conditions(device.id, link.facts, link.clock.now()):
                 yield finding
             for finding in await _engines(plan, device, link):
                 yield finding

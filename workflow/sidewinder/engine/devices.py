@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from sidewinder.errors import TransportError
 from sidewinder.model import EMPTY, Device, Found, Json
 
+from .clockwatch import ClockWatch
+
 if TYPE_CHECKING:
     from sidewinder.transports.client import AgentClient, Hello
     from sidewinder.workloads.base import Workload
-
-CLOCK_PROBES = 4
 
 OpenClient = Callable[[Device], "AgentClient"]
 
@@ -25,7 +25,7 @@ class DeviceLink:
     def __init__(self, device: Device, open_client: OpenClient) -> None:
         self.device = device
         self.facts: Mapping[str, Json] = EMPTY
-        self.clock: dict[str, float] | None = None
+        self.clock = ClockWatch(is_here=device.kind == "local")
         self.last_run: str | None = None  # what ran on it before: the predecessor of the next record
         self._open_client = open_client
         self._client: AgentClient | None = None
@@ -66,9 +66,9 @@ class DeviceLink:
         """On a new channel: the facts, and how far the clocks are apart."""
         if self._hello is not None and self._hello.boot_id != hello.boot_id:
             self._found.clear()  # rebooted: what was installed may be another thing now
+            self.clock.forget()
         self._hello, self.facts = hello, hello.facts
-        offset = await client.clock(CLOCK_PROBES)
-        self.clock = {"offset_s": offset.offset_s, "bound_s": offset.bound_s}
+        await self.clock.read(client)
 
     async def vouch(self) -> None:
         """Look at the device, its clock included, before it takes work over. Those who ask meanwhile share one look."""

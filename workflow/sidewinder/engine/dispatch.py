@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from sidewinder.core.events import (
@@ -90,6 +91,7 @@ class Dispatch:
         task = job.build()
         job.starting(attempt.n, utc_now())
         async with job.link.client() as client:
+            await job.link.clock.before_run(client)
             started = await client.start(job.run_id, attempt.n, task, instruction.slot)
         match started.outcome:
             case "busy":
@@ -135,6 +137,8 @@ class Dispatch:
                 why = f" ({ended.why})" if ended.why else ""
                 return TransportFailed(attempt, f"{job.link.device.id}: the run was {ended.state}{why}")
             raw = await client.fetch(job.run_id, attempt.n)
+            with suppress(TransportError):  # the result is here; its clock is as good as the reading before it
+                await job.link.clock.after_run(client)
         job.arrived(attempt.n, raw, utc_now())
         return ResultArrived(attempt, evidence_of(raw, job))
 

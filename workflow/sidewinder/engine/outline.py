@@ -115,7 +115,7 @@ class Outline:
             "transport_failures": failures.total(),
             "device_transport_failures": dict(sorted(failures.items())),
             "breakers": self._breakers,
-            "clock_offsets": {name: link.clock for name, link in self._session.links.items() if link.clock is not None},
+            "clock_offsets": {name: clock for name, link in self._session.links.items() if (clock := link.clock.now())},
             "order": {"by": lab.policy.order_by, "seed": lab.policy.order_seed},
             "updated_utc": utc_now(),
         }

@@ -226,7 +226,7 @@ class PointJob:
             "identity": session.identity_of(point),
             "order": session.order_of(self.run_id, self.predecessor),
             "attempts": [self._attempts[n] for n in sorted(self._attempts)],
-            "clock": self.link.clock,
+            "clock": self.link.clock.over_run(self.raw.duration_s if self.raw is not None else None),
             "warnings": self._warnings,
             "timestamp_utc": at_utc,
         }
