@@ -32,7 +32,8 @@ class Channel(Protocol):
 
 
 class Transport(Protocol):
-    """One device's way in. Raises ``TransportError`` (try again) or ``DeviceFault`` (do not), nothing else."""
+    """One device's way in. Raises ``TransportError`` (try again), ``DeviceFault`` (do not), or ``ConfigError`` (a file
+    or setting on this machine: a key that is missing), nothing else."""
 
     device: Device
 
