@@ -208,28 +208,61 @@ def test_a_proxy_command_is_honoured(make: Callable[..., Sshd]) -> None:
     assert together([device], test) == b"through\n"
 
 
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """A real SSH agent; what it is called with are keys for it."""
+    socket_path, ask = tmp_path / "agent", tmp_path / "ask"
+    ask.write_text("#!/bin/sh\necho open sesame\n")
+    ask.chmod(0o700)
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
+    while not socket_path.exists():
+        assert process.poll() is None
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
+
+    def add(*keys: Path) -> None:
+        env = {**os.environ, "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force"}
+        subprocess.run(["ssh-add", "-q", *map(str, keys)], env=env, check=True, stdin=subprocess.DEVNULL)
+
+    yield add
+    process.kill()
+    process.wait()
+
+
+def _authorize(server: Sshd, key: Path) -> None:
+    with Path(f"{server.identity}.pub").open("a") as file:
+        file.write(Path(f"{key}.pub").read_text())
+
+
 def test_a_key_with_a_passphrase_is_used_through_an_agent(
-    make: Callable[..., Sshd], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Sshd], agent: Callable[..., None], tmp_path: Path
 ) -> None:
     server = make()
     locked = keygen(tmp_path / "locked", passphrase="open sesame")
-    with Path(f"{server.identity}.pub").open("a") as file:
-        file.write(Path(f"{locked}.pub").read_text())
-    socket_path = tmp_path / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
-    try:
-        while not socket_path.exists():
-            assert agent.poll() is None
-        ask = tmp_path / "ask"
-        ask.write_text("#!/bin/sh\necho open sesame\n")
-        ask.chmod(0o700)
-        env = {**os.environ, "SSH_AUTH_SOCK": str(socket_path), "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force"}
-        subprocess.run(["ssh-add", "-q", str(locked)], env=env, check=True, stdin=subprocess.DEVNULL)
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
-        assert together([server.device(identity_file=str(locked))], _connected)
-    finally:
-        agent.kill()
-        agent.wait()
+    _authorize(server, locked)
+    agent(locked)
+    assert together([server.device(identity_file=str(locked))], _connected)
+
+
+def test_an_agent_that_does_not_hold_it_is_no_help(
+    make: Callable[..., Sshd], agent: Callable[..., None], tmp_path: Path
+) -> None:
+    locked = keygen(tmp_path / "locked", passphrase="open sesame")
+    with pytest.raises(DeviceFault, match="login refused"):
+        together([make().device(identity_file=str(locked))], _nothing)
+
+
+def test_an_agent_with_many_keys_does_not_get_in_the_way_of_the_one_that_was_named(
+    make: Callable[..., Sshd], agent: Callable[..., None], tmp_path: Path
+) -> None:
+    """Six wrong keys and a server hangs up."""
+    server = make()
+    locked = keygen(tmp_path / "locked", passphrase="open sesame")
+    _authorize(server, locked)
+    agent(*(keygen(tmp_path / f"key{n}") for n in range(8)), locked)
+    assert together([server.device()], _connected)
+    assert together([server.device(identity_file=str(locked))], _connected)
+    with pytest.raises(DeviceFault, match=r"devices\.pi5\.identity_file"):
+        together([server.device(identity_file=None)], _nothing)
 
 
 async def _connected(clients: list[AgentClient]) -> bool:

@@ -224,15 +224,20 @@ class AgentClient:
         said = " | ".join(part for part in (noise, session.channel.diagnostics().strip()[-1200:]) if part)
         return f"It said: {said}" if said else "It said nothing."
 
+    def _because(self, what: str, why: str) -> str:
+        """The transport's own errors name the device and say what happened already."""
+        return why if why.startswith(self._point_of) else f"{self._point_of}: {what}: {why}"
+
     def _lose(self, session: _Session, why: str) -> None:
         """Whoever waits on this channel hears of its end, once."""
         if session.lost is not None:
             return
         session.lost = why
+        text = self._because("link lost", why)
         waiting: Iterable[asyncio.Future[Any]] = [*session.calls.values(), *session.runs.values()]
         for future in waiting:
             if not future.done():
-                future.set_exception(TransportError(f"{self._point_of}: link lost: {why}"))
+                future.set_exception(TransportError(text))
                 future.exception()  # seen: a caller that was cancelled meanwhile must not make asyncio complain
         session.calls.clear()
         session.runs.clear()
@@ -289,8 +294,8 @@ class AgentClient:
     async def _call(self, op: str, *, blob: bytes = b"", wait_s: float = CALL_S, **values: Any) -> Frame:
         session = self._session
         if session is None or session.lost is not None:
-            why = session.lost if session is not None else "not connected"
-            raise TransportError(f"{self._point_of}: no link: {why}")
+            why = (session.lost if session is not None else None) or "not connected"
+            raise TransportError(self._because("no link", why))
         self._number += 1
         number = self._number
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()

@@ -78,7 +78,10 @@ def translate(
             f"devices.{device}.ssh_options: [-o, KexAlgorithms=...]"
         )
     if isinstance(error, (asyncssh.ProtocolError, asyncssh.ProtocolNotSupported)):
-        return DeviceFault(f"{target}: it does not speak SSH 2 as we do: {error.reason}. Is that the SSH port?")
+        return DeviceFault(
+            f"{target}: it ends the login: {error.reason}. If an SSH agent offers too many keys, name the right one: "
+            f"devices.{device}.identity_file; else, is that the SSH port?"
+        )
     if isinstance(error, (asyncssh.ServiceNotAvailable, asyncssh.IllegalUserName)):
         return DeviceFault(f"{target}: the server refuses: {error.reason}")
     if isinstance(error, (asyncssh.PasswordChangeRequired, asyncssh.KeyImportError, asyncssh.KeyEncryptionError)):

@@ -200,14 +200,22 @@ def _target(device: Device, name: str, wanted: dict[str, Any], extra: SshOptions
 
 
 def _options(make: Any, name: str, arguments: dict[str, Any]) -> SSHClientConnectionOptions:
+    """A key file that was named is tried alone: a server counts every key, and hangs up after six of an agent's."""
     from asyncssh import KeyEncryptionError, KeyImportError
 
+    named = arguments.get("client_keys")
+    if named:
+        arguments["agent_path"] = None
     try:
         options: SSHClientConnectionOptions = make(host=name, **arguments)
     except (KeyImportError, KeyEncryptionError):
-        # A key that needs a passphrase is of use where an agent holds it open: then the file only says which.
-        if not os.environ.get("SSH_AUTH_SOCK") or arguments.get("ignore_encrypted"):
+        if not named or not os.environ.get("SSH_AUTH_SOCK"):
             raise
+        # It needs a passphrase, and there is an agent that may hold it open: then the file says which key is meant.
         arguments["ignore_encrypted"] = True
-        return _options(make, name, arguments)
+        del arguments["agent_path"]
+        public = f"{named[0]}.pub"
+        if os.path.exists(public):
+            arguments["agent_identities"] = [public]
+        options = make(host=name, **arguments)
     return options
