@@ -331,3 +331,22 @@ def test_the_far_command(python: str, shown: str) -> None:
     assert command.startswith(shown)
     assert "\\" not in command
     assert "!" not in command
+
+
+def test_a_fifth_session_waits_for_one_of_four(make: Callable[..., Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
+    server = make()
+
+    async def body() -> None:
+        transport = transports.open(server.device())
+        channels = [await transport.open() for _ in range(4)]
+        fifth = asyncio.ensure_future(transport.open())
+        await channels.pop().close()
+        channels.append(await fifth)
+        monkeypatch.setattr(ssh_transport, "OPEN_S", 0.1)
+        with pytest.raises(TransportError, match="all sessions were in use"):
+            await transport.open()
+        for channel in channels:
+            await channel.close()
+        await transport.close()
+
+    asyncio.run(body())

@@ -131,14 +131,17 @@ class SshTransport:
 
     async def open(self) -> Channel:
         """Raises ``ConfigError`` too: a key file that is not on the controller is nobody else's fault."""
+        from asyncssh import ChannelOpenError
+
         command = far_command(self.device)
         async with self._opening:
             connection = await self._connected()
             for pause_s in (*REFUSALS_S, None):
                 try:
                     return await self._session(connection, command)
-                except TransportError:
-                    if not connection.is_open or pause_s is None:
+                except TransportError as error:
+                    refused = isinstance(error.__cause__, ChannelOpenError) and connection.is_open
+                    if pause_s is None or not refused:
                         raise
                 await asyncio.sleep(pause_s)
         raise AssertionError("unreachable")
@@ -150,7 +153,11 @@ class SshTransport:
         return self._connection
 
     async def _session(self, connection: Connection, command: str) -> SshChannel:
-        await connection.sessions.acquire()
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await connection.sessions.acquire()
+        except TimeoutError:
+            raise TransportError(f"{connection.target}: all sessions were in use for {OPEN_S:g} s") from None
         try:
             process = await self._process(connection, command)
         except BaseException as error:
