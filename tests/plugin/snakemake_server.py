@@ -43,8 +43,9 @@ def child(request: dict[str, object]) -> None:
 
 
 def answer(message: dict[str, object]) -> None:
-    sys.__stdout__.write(json.dumps(message) + "\n")  # type: ignore[union-attr]
-    sys.__stdout__.flush()  # type: ignore[union-attr]
+    # Not by sys.stdout: a child forked while another thread holds that buffer's lock inherits it locked, and would hang
+    # for ever when it flushes at its end. One write of a short line is whole.
+    os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def wait(pid: int) -> None:
