@@ -63,10 +63,7 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         except (errors.SidewinderError, WorkflowError) as error:
             self._engine.shutdown(self._settings.stop_timeout)  # gives back the locks that were taken already
             raise error if isinstance(error, SidewinderError) else SidewinderError(str(error)) from None
-        # Plan and DAG stay to the end, and what a point leaves is freed by its last reference: a seventh of a big
-        # sweep's CPU went into looking for garbage that is not there.
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+        gc.freeze()  # plan and DAG stay to the end (Sweep says the rest)
 
     # -- before anything runs ------------------------------------------------------------------------------------------
 

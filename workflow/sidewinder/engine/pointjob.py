@@ -32,6 +32,7 @@ from .clock import utc_now, utc_of
 from .session import Session
 from .shard import Shard
 
+_NO_ATTEMPTS: Final[dict[int, dict[str, Json]]] = {}  # of all that wait: tens of thousands in a big sweep
 _NO_FOUND: Final = Found()
 _NO_OUTPUT: Final = Output(b"", b"", 0)
 _NO_RAW: Final = RawResult("done", 0, None, _NO_OUTPUT, _NO_OUTPUT)  # of a point that ends in the engine
@@ -96,7 +97,7 @@ class PointJob:
         self._label: str | None = None
         self._unprepared: ConfigError | None = None
         self._measurement: Measurement | None = None
-        self._attempts: dict[int, dict[str, Json]] = {}
+        self._attempts = _NO_ATTEMPTS
         self._warnings: tuple[str, ...] = ()
 
     # -- journal
@@ -152,24 +153,30 @@ class PointJob:
 
     def starting(self, n: int, at_utc: str) -> None:
         if n not in self._attempts:
-            self._attempts[n] = {"n": n, "start_utc": at_utc}
+            self._attempt(n)["start_utc"] = at_utc
         if self.predecessor is None and self.link.last_run != self.run_id:
             self.predecessor = self.link.last_run
         self.link.last_run = self.run_id
 
+    def _attempt(self, n: int) -> dict[str, Json]:
+        """What the record will say of attempt ``n``."""
+        if self._attempts is _NO_ATTEMPTS:
+            self._attempts = {}
+        return self._attempts.setdefault(n, {"n": n})
+
     def adopted(self, n: int) -> None:
-        self._attempts.setdefault(n, {"n": n})
+        self._attempt(n)
         self.link.last_run = self.run_id
 
     def attempt_failed(self, n: int, failure: Failure, at_utc: str) -> None:
-        entry = self._attempts.setdefault(n, {"n": n})
+        entry = self._attempt(n)
         entry.update(end_utc=at_utc, outcome="lost", error=failure.message)
         entry["class"] = failure.failure_class.value
         self.raw = None  # what a lost attempt printed is not this point's output
 
     def arrived(self, n: int, raw: RawResult, at_utc: str) -> None:
         self.raw = raw
-        entry = self._attempts.setdefault(n, {"n": n})
+        entry = self._attempt(n)
         for key in ("class", "error"):  # the link was lost meanwhile, the run was not
             entry.pop(key, None)
         started = (raw.evidence.get("stamps") or EMPTY).get("start") or EMPTY

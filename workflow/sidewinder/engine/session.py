@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -76,7 +77,7 @@ class Session:
     # -- names
 
     def device_key(self, device: str) -> str:
-        return f"{self.index}:{device}"
+        return sys.intern(f"{self.index}:{device}")  # one text for all points of a device
 
     def work_id(self, run_id: str) -> str:
         return f"{self.index}:{run_id}"
