@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from sidewinder.engine import devices, session
 from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import Output, RawResult
-from sidewinder.transports.client import ClockOffset, Started, Status
+from sidewinder.transports.client import ClockOffset, Executed, Started, Status
 
 NOTHING = Output(b"", b"", 0)
 
@@ -25,6 +25,7 @@ class Machine:
         self.lose = []  # ops whose next answer is lost after the machine has acted
         self.refuse = []  # ops that never reach the machine
         self.returncode = 0
+        self.free_kib = 1 << 20
         self.asked = Counter()
         self.ran = []  # (run id, n) in the order of their starts
         self.results = {}  # (run id, n) -> raw result, until it is acknowledged
@@ -63,7 +64,8 @@ class ScriptedClient:
         self.machine.meet("connect")
         if not self.connected:
             self.connected = True
-            self._hello = SimpleNamespace(boot_id=self.machine.name, facts={"logical_cores": 1}, node=self.machine.name)
+            name = self.machine.name
+            self._hello = SimpleNamespace(boot_id=name, node=name, state_dir="/x", facts={"logical_cores": 1})
         return self._hello
 
     async def close(self):
@@ -72,6 +74,16 @@ class ScriptedClient:
     async def clock(self, probes):
         self.machine.meet("clock")
         return ClockOffset(0.001, 0.0001, probes)
+
+    @property
+    def hello(self):
+        return self._hello
+
+    async def execute(self, argv, *, stdin=b"", timeout_s=60.0, env=None):
+        """Only ``df`` is asked for: a probe."""
+        self.machine.meet("probe")
+        text = f"Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/x 9 9 {self.machine.free_kib} 9% /\n"
+        return Executed(0, text.encode(), b"")
 
     async def look(self, paths):
         self.machine.meet("look")

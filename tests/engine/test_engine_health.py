@@ -8,7 +8,7 @@ import pytest
 
 from engine.helpers_engine import QUICK, Told, command, make_plan, record, run
 from engine.helpers_scripted import scripted
-from sidewinder.engine import Engine
+from sidewinder.engine import Engine, devices
 from sidewinder.files import journal
 from sidewinder.model import Device
 
@@ -64,7 +64,7 @@ def test_the_next_invocation_probes_at_once_and_goes_on_where_the_device_is_well
     machine.asked.clear()
     told = run(root, plan)
     assert set(told.done.values()) == {"ok"}
-    assert machine.asked["look"] == 1
+    assert machine.asked["probe"] == 1
     assert told.kinds().count("up") == 1
     (up,) = lines(root, "journal.jsonl", change="device_up")
     assert up["state"] == "closed"
@@ -73,7 +73,7 @@ def test_the_next_invocation_probes_at_once_and_goes_on_where_the_device_is_well
 
     machine.asked.clear()
     assert set(run(root, plan, forced=frozenset(plan.points)).done.values()) == {"ok"}
-    assert machine.asked["look"] == 0, "nobody probes a device that is well"
+    assert machine.asked["probe"] == 0, "nobody probes a device that is well"
 
 
 def test_nothing_is_given_up_before_a_probe_of_this_invocation_has_failed(root, monkeypatch):
@@ -124,3 +124,22 @@ def test_each_lab_has_its_own_retry_policy(tmp_path, monkeypatch):
     assert engine.shutdown(10)
     assert {name: told.done[key] for name, key in keys.items()} == {"pi": "ok", "pa": "hole"}
     assert "warning" not in told.kinds()
+
+
+def test_a_full_disk_keeps_a_quarantine_until_there_is_room(root, monkeypatch):
+    machine = scripted(monkeypatch, "pi")["pi"]
+    machine.unfit = "its disk is full"
+    plan = make_plan(root, points(2), devices=[PI])
+    run(root, plan)
+    machine.unfit, machine.free_kib = None, 1024
+    told = run(root, plan)
+    assert set(told.done.values()) == {"hole"}
+    assert machine.asked["start"] == 0, "no point is sent to find out what a look can tell"
+    assert "has 1 MiB left" in record(root, plan, next(iter(plan.points)))["error"]
+    machine.free_kib = 1 << 20
+    assert set(run(root, plan).done.values()) == {"ok"}
+
+
+@pytest.mark.parametrize("said", [b"", b"df: no such folder\n", b"Filesystem x\n/dev/x 9 9 - 9% /\n", b"\xff\n\xff"])
+def test_a_disk_that_cannot_be_looked_at_is_no_full_disk(said):
+    assert devices._free_bytes(said) is None

@@ -66,7 +66,7 @@ def test_a_sick_member_of_a_group_burns_nothing_of_the_others(
         assert len(downs) == 1
         assert sick.asked["start"] == 0
     else:
-        trials = sick.asked["look"]  # one probe, then one trial point
+        trials = sick.asked["probe"]  # one probe, then one trial point
         assert sick.asked["start"] <= SICK.max_transport_failures + trials
     words = "permission denied" if how == "unfit" else "taken out of service"
     holes = [record(root, plan, run_id) for run_id, point in plan.points.items() if point.device == "sick"]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from sidewinder.errors import TransportError
+from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import EMPTY, Device, Found, Json
 
 from .clockwatch import ClockWatch
@@ -15,6 +15,9 @@ from .clockwatch import ClockWatch
 if TYPE_CHECKING:
     from sidewinder.transports.client import AgentClient, Hello
     from sidewinder.workloads.base import Workload
+
+PROBE_S = 20.0  # for the look at the disk: one that hangs is no sign of health
+MIN_FREE_BYTES = 32 << 20  # what a run leaves on its device by itself stays below
 
 OpenClient = Callable[[Device], "AgentClient"]
 
@@ -73,12 +76,24 @@ class DeviceLink:
     async def vouch(self) -> None:
         """Look at the device, its clock included, before it takes work over. Those who ask meanwhile share one look."""
         if self._vouching is None or self._vouching.done():
-            self._vouching = asyncio.get_running_loop().create_task(self._look())
+            self._vouching = asyncio.get_running_loop().create_task(self.probe())
         await asyncio.shield(self._vouching)
 
-    async def _look(self) -> None:
+    async def probe(self) -> None:
+        """A sign of health, cheaply: the agent answers, its clock is read, its disk has room.
+
+        Raises ``TransportError``, ``DeviceFault``."""
         async with self.client() as client:
-            await client.look(())
+            await self.clock.read(client)
+            hello = client.hello
+            argv = ["df", "-Pk", hello.state_dir if hello is not None else "/"]
+            code, out, _ = await client.execute(argv, timeout_s=PROBE_S)
+        free = _free_bytes(out) if code == 0 else None
+        if free is not None and free < MIN_FREE_BYTES:
+            raise DeviceFault(
+                f"{self.device.id}: its disk has {free >> 20} MiB left where runs keep their files, they need "
+                f"{MIN_FREE_BYTES >> 20}; make room, then run the same command again"
+            )
 
     async def close(self) -> None:
         if self._vouching is not None:
@@ -124,6 +139,13 @@ class DeviceLink:
     ) -> tuple[int, bytes, bytes]:
         async with self.client() as client:
             return await client.execute(argv, stdin=stdin, timeout_s=timeout_s, env=self.device.env)
+
+
+def _free_bytes(df: bytes) -> int | None:
+    """What ``df -Pk`` says is left; None: it cannot be read, which is no reason to refuse a device."""
+    lines = df.decode("utf-8", "replace").splitlines()
+    fields = lines[-1].split() if len(lines) > 1 else []
+    return int(fields[3]) * 1024 if len(fields) > 3 and fields[3].isascii() and fields[3].isdigit() else None
 
 
 def agent_opener(campaign: str, client_id: str) -> OpenClient:

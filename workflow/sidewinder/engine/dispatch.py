@@ -166,8 +166,7 @@ class Dispatch:
         return Acked(instruction.attempt)
 
     async def probe(self, instruction: Probe) -> Event:
-        async with self._links[instruction.device].client() as client:
-            await client.look(())
+        await self._links[instruction.device].probe()
         return ProbeAnswered(instruction.device, True)
 
     async def move(self, instruction: Move) -> Event:

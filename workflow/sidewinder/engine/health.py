@@ -6,15 +6,13 @@ invocation tells the core what was left down, and ``sidewinder devices`` shows t
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from time import time, time_ns
 from typing import Any
 
 from sidewinder.core.events import Earlier
 from sidewinder.core.instructions import Note
 from sidewinder.files import journal
 
-from .clock import utc_now, utc_of
+from .clock import seconds_since, utc_in, utc_now
 
 STATE_AFTER = {
     "device_down": "open",
@@ -38,7 +36,7 @@ class Health:
         if entry is None:
             return None
         reason = str(entry.get("reason") or "it was down when the last run ended")
-        return Earlier(reason, entry["state"] == "quarantined", _since_s(entry.get("down_since_utc")))
+        return Earlier(reason, entry["state"] == "quarantined", seconds_since(entry.get("down_since_utc")))
 
     def line(self, device: str, note: Note) -> dict[str, Any] | None:
         """The journal's line for this note; None: it changes nothing about the device."""
@@ -49,32 +47,24 @@ class Health:
         if state == "closed":
             self.devices.pop(device, None)
             return journal.breaker(device, state, utc_now(), change=note.kind, down_s=fields.get("down_s"))
+        at_utc = utc_now()
         if note.kind == "probe_failed" and known.get("state") == "quarantined":
             state = "quarantined"  # until a probe passes
         in_s = None if note.kind in ("given_up", "quarantined") else fields.get("probe_in_s")
         entry = journal.breaker(
             device,
             state,
-            utc_now(),
+            at_utc,
             change=note.kind,
             reason=fields.get("reason") or known.get("reason"),
-            down_since_utc=known.get("down_since_utc") or _utc_in(-fields.get("down_s", 0.0)),
+            down_since_utc=known.get("down_since_utc") or _ago(fields.get("down_s", 0.0), at_utc),
             evidence=fields.get("error") or known.get("evidence"),
             failures=fields.get("failures"),
-            next_probe_utc=None if in_s is None else _utc_in(in_s),
+            next_probe_utc=None if in_s is None else utc_in(in_s),
         )
         self.devices[device] = entry
         return entry
 
 
-def _utc_in(seconds: float) -> str:
-    return utc_of(time_ns() + round(seconds * 1e9))
-
-
-def _since_s(utc: Any) -> float:
-    """For people only: a wall clock that was set meanwhile makes the sentence wrong, and nothing else."""
-    try:
-        since = datetime.fromisoformat(str(utc))
-        return max(0.0, time() - since.astimezone(UTC).timestamp())
-    except (ValueError, OverflowError, OSError):
-        return 0.0
+def _ago(seconds: float, at_utc: str) -> str:
+    return utc_in(-seconds) if seconds > 0 else at_utc
