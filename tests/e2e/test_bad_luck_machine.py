@@ -56,7 +56,7 @@ def test_out_of_memory_is_a_result_with_its_limit_and_is_not_tried_again(snakema
 def test_a_full_disk_of_the_device_takes_it_out_and_the_others_go_on(snakemake: Snakemake, tmp_path: Path) -> None:
     lab = LabFolder(snakemake, tmp_path / "lab")
     config = lab.lab()
-    with small_disk(tmp_path / "small", "1m") as disk:
+    with small_disk(tmp_path / "small", "64m") as disk:  # a probe wants 32 MiB free
         # where an agent keeps its runs is a matter of the account; here both devices are one account
         interpreter = tmp_path / "python-of-pi5"
         interpreter.write_text(f'#!/bin/sh\nexport XDG_CACHE_HOME="{disk}"\nexec "{sys.executable}" "$@"\n')
