@@ -48,7 +48,9 @@ class Labeller:
                 seen[name].add(getattr(point, name))
             tokens.add((point.prompt_tokens, point.output_tokens))
             for key, value in point.parameters.items():
-                parameters.setdefault(key, set()).add(repr(value))
+                values = parameters.setdefault(key, set())
+                if len(values) < 2:  # it varies: how many there are does not matter, and may be tens of thousands
+                    values.add(repr(value))
             # shared values are the same objects in a plan, so this costs next to nothing where they do not vary
             wordless = wordless or any(getattr(point, name) != getattr(points[0], name) for name in _WORDLESS)
         self._axes = [(name, text) for name, text in _AXES if len(seen[name]) > 1]
