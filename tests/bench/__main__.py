@@ -7,16 +7,31 @@ benchmark broke. ``python -m tests.bench agent core`` runs some of them.
 from __future__ import annotations
 
 import pathlib
+import os
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).parent
+
+
+def yardstick() -> str:
+    """How fast this machine is now: neighbours on the same real core make even CPU seconds longer, up to twofold."""
+    taken = []
+    for _ in range(5):
+        began, table = time.process_time(), {}
+        for number in range(300_000):
+            table[number & 1023] = (number, len(table))
+        taken.append(time.process_time() - began)
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"a loop of 300 000 steps takes {1000 * min(taken):.0f} to {1000 * max(taken):.0f} ms of CPU{load}"
 
 
 def main(names: list[str]) -> int:
     scripts = [one for one in sorted(HERE.glob("bench_*.py")) if not names or one.stem.removeprefix("bench_") in names]
     short, broken = [], []
     for script in scripts:
+        print(f"# {script.stem}: {yardstick()}", flush=True)
         with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as run:
             assert run.stdout is not None
             for line in run.stdout:
