@@ -6,8 +6,8 @@ benchmark broke. ``python -m tests.bench agent core`` runs some of them.
 
 from __future__ import annotations
 
-import pathlib
 import os
+import pathlib
 import subprocess
 import sys
 import time
