@@ -71,9 +71,12 @@ class Ends:
         over, self._unpublished = self._unpublished, []
         told: dict[tuple[Session, str], Published] = {}
         refused: dict[Session, Failure] = {}
-        for session in {job.session for job, _, _ in over}:
+        by_session: dict[Session, list[str]] = {}
+        for job, _, _ in over:
+            by_session.setdefault(job.session, []).append(job.run_id)
+        for session, run_ids in by_session.items():
             try:
-                told.update({(session, run_id): entry for run_id, entry in session.publish_pending().items()})
+                told.update({(session, run_id): entry for run_id, entry in session.publish_pending(run_ids).items()})
             except PublishError as error:
                 refused[session] = Failure(FailureClass.CANCELLED, f"not recorded: {error}")
         for job, outcome, failure in over:

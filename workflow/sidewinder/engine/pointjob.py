@@ -220,7 +220,7 @@ class PointJob:
             )
         record = self._record(failure, stored, at_utc)
         if self.inline:
-            session.pending.append((point.device, self.run_id, record))
+            session.pending[self.run_id] = (point.device, self.run_id, record)
             return
         outcome = records.publish(session.root, point.device, self.run_id, record)
         self.outcome_kept = outcome == "kept_ok"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +61,7 @@ class Session:
         self.ledger = Ledger(root)
         self.versions = {"sidewinder": sidewinder.__version__, "python": platform.python_version(), **(versions or {})}
         # Records of points that ended in the engine, to be published together: there is no run that could be lost.
-        self.pending: list[tuple[str, str, dict[str, Json]]] = []
+        self.pending: dict[str, tuple[str, str, dict[str, Json]]] = {}  # records of inline points, by run id
         self._done: Done | None = None
         self._moved: dict[str, Point] = {}  # copies of points that other devices took over, by their own run ids
         self._labeller: Labeller | None = None
@@ -193,9 +193,10 @@ class Session:
         model = lab.models.get(point.model) if point.model else None
         return ids.identity(point, lab.devices[point.device], model)
 
-    def publish_pending(self) -> dict[str, records.Published]:
-        """Raises ``PublishError``."""
-        batch, self.pending = self.pending, []
+    def publish_pending(self, run_ids: Iterable[str]) -> dict[str, records.Published]:
+        """The records of these points and of no other: one that is not told of yet must not be lost with them where
+        the disk refuses. Raises ``PublishError``."""
+        batch = [self.pending.pop(run_id) for run_id in run_ids if run_id in self.pending]
         return {told.run_id: told for told in records.publish_many(self.root, batch)}
 
     def label(self, point: Point) -> str:
