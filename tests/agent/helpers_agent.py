@@ -21,6 +21,11 @@ PATIENCE_S = 30.0
 READY = "echo ready > {path}; "
 
 
+def written(path: Path) -> bool:
+    """A file that its writer fills at one stroke is there, and not just made."""
+    return path.exists() and path.stat().st_size > 0
+
+
 class Bench:
     """Clients of one state folder, all closed at the end; whatever still runs there is killed."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.helpers_agent import Bench, alive, drive, ended, eventually, front_pid, sh
+from agent.helpers_agent import Bench, alive, drive, ended, eventually, front_pid, sh, written
 from sidewinder.errors import TransportError
 
 
@@ -81,7 +81,7 @@ def test_a_runner_dies_and_the_workload_with_it(tmp_path: Path) -> None:  # T5
     async def body(bench: Bench) -> None:
         client = await bench.client()
         await client.start("r", 1, sh("exec sleep 1000"))
-        await eventually(lambda: (bench.record("r") / "proc.json").exists())
+        await eventually(lambda: written(bench.record("r") / "proc.json"))
         found = proc(bench, "r")
         kill(found["runner"])
         status = await ended(client, "r")
@@ -97,7 +97,7 @@ def test_a_worker_that_outlives_the_runner_blocks_the_slot_until_it_is_proven_de
     async def body(bench: Bench) -> None:
         client = await bench.client()
         await client.start("r", 1, sh("setsid sleep 1000 & echo $! > pid; exec sleep 1000"))
-        await eventually(lambda: (bench.record("r") / "proc.json").exists())
+        await eventually(lambda: written(bench.record("r") / "proc.json"))
         await eventually(lambda: (bench.record("r") / "work" / "pid").exists())
         await eventually(lambda: len(bench.processes()) == 2)
         kill(proc(bench, "r")["runner"])
@@ -118,7 +118,7 @@ def test_stop_says_unproven_when_a_holder_cannot_be_found(tmp_path: Path) -> Non
             "import os,time\nif os.fork(): time.sleep(1000)\nos.setsid()\nos.execve('/bin/sleep',['sleep','1000'],{})"
         )
         await client.start("r", 1, sh(f'exec {sys.executable} -S -c "$CODE"', env={"CODE": hidden}))
-        await eventually(lambda: (bench.record("r") / "proc.json").exists())
+        await eventually(lambda: written(bench.record("r") / "proc.json"))
         found = proc(bench, "r")
         await eventually(lambda: children(found["leader"]))
         child = children(found["leader"])[0]
@@ -141,7 +141,7 @@ def test_a_silent_runner_is_an_error_and_can_be_stopped(tmp_path: Path) -> None:
     async def body(bench: Bench) -> None:
         client = await bench.client()
         await client.start("r", 1, sh("exec sleep 1000"))
-        await eventually(lambda: (bench.record("r") / "proc.json").exists())
+        await eventually(lambda: written(bench.record("r") / "proc.json"))
         os.kill(proc(bench, "r")["runner"], signal.SIGSTOP)
         # It accepts connections without ever answering: no proof of life.
         with pytest.raises(TransportError, match="did not answer"):

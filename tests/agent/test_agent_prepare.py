@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.helpers_agent import Bench, drive, ended, eventually, run, sh
+from agent.helpers_agent import Bench, drive, ended, eventually, run, sh, written
 from sidewinder.agent.prepare import Preparation, undo_after_kill
 
 
@@ -143,7 +143,7 @@ def test_a_stopped_run_is_put_back(tmp_path: Path, machine: Path) -> None:
     async def body(bench: Bench) -> None:
         client = await bench.client()
         await client.start("r", 1, sh("exec sleep 1000", prepare={"governor": "performance"}))
-        await eventually(lambda: (bench.record("r") / "proc.json").exists())
+        await eventually(lambda: written(bench.record("r") / "proc.json"))
         assert values(machine, "scaling_governor") == ["performance"] * 2
         undo = json.loads((bench.record("r") / "restore.json").read_text())
         assert sorted(undo.values()) == ["ondemand"] * 2

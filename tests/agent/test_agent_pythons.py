@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.helpers_agent import Bench, drive, ended, eventually, run, sh
+from agent.helpers_agent import Bench, drive, ended, eventually, run, sh, written
 from sidewinder.errors import DeviceFault
 from sidewinder.model import FileCheck
 
@@ -56,7 +56,7 @@ def test_a_run_with_everything(version: str, tmp_path: Path) -> None:
         assert raw.evidence["usage"]["max_rss_bytes"] > 0
         await client.ack("r", 1)
         await client.start("r", 2, sh("exec sleep 1000"))
-        await eventually(lambda: (bench.record("r", 2) / "proc.json").exists())
+        await eventually(lambda: written(bench.record("r", 2) / "proc.json"))
         assert await client.stop("r", 2)
         assert (await run(client, "s", sh("exit 0"))).returncode == 0
 

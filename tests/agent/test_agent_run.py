@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.conftest import Here
-from agent.helpers_agent import Bench, alive, drive, eventually, run, sh
+from agent.helpers_agent import Bench, alive, drive, eventually, run, sh, written
 from sidewinder.model import FileCheck, RawResult, Task
 
 
@@ -218,7 +218,7 @@ def test_nothing_of_environment_or_stdin_is_written_down(tmp_path: Path) -> None
         client = await bench.client()
         task = sh("sleep 1000", env={"TOKEN": "s3cret-value"}, stdin=b"s3cret-stdin")
         await client.start("run", 1, task)
-        await eventually(lambda: (bench.record("run") / "proc.json").exists())
+        await eventually(lambda: written(bench.record("run") / "proc.json"))
         contents = _contents(tmp_path)
         assert len(contents) >= 4
         assert not [content for content in contents if b"s3cret" in content]
