@@ -15,7 +15,6 @@ from sidewinder.errors import PublishError
 
 from . import atomic
 
-
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
