@@ -170,12 +170,9 @@ async def _engines(plan: Plan, device: Device, link: Any) -> list[Finding]:
     return findings
 
 
-def _seen_from(device: Device, path: str) -> str:
-    """As the engine does it: on this machine a relative path counts from here."""
-    return os.path.abspath(path) if device.kind == "local" and not path.startswith("~") else path
-
-
 async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list[Finding]:
+    from sidewinder.engine.devices import path_on
+
     wanted = {
         (point.model, point.model_path, point.model_sha256)
         for point in plan.points.values()
@@ -183,7 +180,7 @@ async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list
     }
     findings = []
     for model, path, sha256 in sorted(wanted, key=str):
-        real = _seen_from(device, path)
+        real = path_on(device, path)
         seen = (await client.look([real]))[0]
         what = f"model {model}"
         if seen.kind == "unknown":

@@ -14,8 +14,7 @@ from sidewinder.model import Plan, Point
 
 DEFAULT_CONFIG = "config/lab.yaml"
 
-OK, OPEN, USAGE, FAILED, NEVER_MEASURED = 0, 1, 2, 3, 4
-INTERRUPTED = 130
+OK, OPEN = 0, 1
 
 
 def add_lab_arguments(parser: argparse.ArgumentParser) -> None:

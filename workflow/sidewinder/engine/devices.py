@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +21,14 @@ PROBE_S = 20.0  # for the look at the disk: one that hangs is no sign of health
 MIN_FREE_BYTES = 32 << 20  # what a run leaves on its device by itself stays below
 
 OpenClient = Callable[[Device], "AgentClient"]
+
+
+def path_on(device: Device, path: str) -> str:
+    """A relative path of a lab counts from where the person stands on the controller, from the home folder elsewhere.
+
+    The agent's front and a run's own folder are neither, so on this machine the path is made whole.
+    """
+    return os.path.abspath(path) if device.kind == "local" and not path.startswith("~") else path
 
 
 class DeviceLink:

@@ -29,6 +29,7 @@ from sidewinder.workloads.base import Workload
 
 from .callbacks import Key
 from .clock import utc_now, utc_of
+from .devices import path_on
 from .session import Session
 from .shard import Shard
 
@@ -39,23 +40,19 @@ _NO_RAW: Final = RawResult("done", 0, None, _NO_OUTPUT, _NO_OUTPUT)  # of a poin
 
 
 def _as_seen_on(device: Device, point: Point) -> Point:
-    """A relative model path counts from where the person stands on the controller, from the home folder elsewhere.
-
-    The agent's front and the run's own folder are neither, so on this machine the path is made whole. The record and
-    the identity keep it as it was written: the same lab in another folder is the same measurement.
-    """
-    path = point.model_path
-    if device.kind != "local" or path is None or path.startswith("~"):
+    """With the model's path as the device has it. The record and the identity keep it as it was written: the same lab
+    in another folder is the same measurement."""
+    if point.model_path is None or path_on(device, point.model_path) == point.model_path:
         return point
-    return replace(point, model_path=os.path.abspath(path))
+    return replace(point, model_path=path_on(device, point.model_path))
 
 
 def _started_from_here(device: Device, task: Task) -> Task:
     """The same for a program: ``./bench.sh`` is the one that lies where the person stands."""
     program = task.argv[0] if task.argv else ""
-    if device.kind != "local" or task.cwd is not None or "/" not in program or program.startswith("~"):
+    if task.cwd is not None or "/" not in program:
         return task
-    return replace(task, argv=(os.path.abspath(program), *task.argv[1:]))
+    return replace(task, argv=(path_on(device, program), *task.argv[1:]))
 
 
 class PointJob:
