@@ -281,6 +281,20 @@ def _greeter() -> Any:
 
         offered: SSHKey | None = None
 
+        def connection_made(self, conn: Any) -> None:
+            """The end of a connection is told a few turns of the loop late. asyncssh compares algorithms in a task; a
+            server that hangs up in the same turn would win over what that task found (its error is dropped), and "no
+            algorithm in common" would be a lost link that is tried again."""
+            lost, loop = conn.connection_lost, asyncio.get_running_loop()
+
+            def later(exc: Exception | None = None, turns: int = 3) -> None:
+                if turns:
+                    loop.call_soon(later, exc, turns - 1)
+                else:
+                    lost(exc)
+
+            conn.connection_lost = later
+
         def validate_host_public_key(self, host: str, addr: str, port: int, key: SSHKey) -> bool:
             self.offered = key
             return False
