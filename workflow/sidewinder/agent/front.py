@@ -17,6 +17,7 @@ from .links import ANSWER_S, Link, connect_to
 from .pump import READABLE, Pump
 from .records import RecordStore
 from .runner import read_result
+from .staging import Store, told
 from .sysfiles import expand_path, os_error_code
 from .takeover import take_over
 from .wire import FrameBuffer, send_frame
@@ -169,6 +170,21 @@ class Front:
 
     def op_execute(self, message: "dict[str, Any]", blob: bytes) -> None:
         self._later(message, lambda: execute(message, blob))
+
+    # -- files that are brought here ---------------------------------------------------------------------------------
+
+    def op_stage_look(self, message: "dict[str, Any]", _blob: bytes) -> None:
+        self._later(message, lambda: told(lambda: Store(self.options["state_dir"]).look(message["wanted"])))
+
+    def op_stage_append(self, message: "dict[str, Any]", blob: bytes) -> "dict[str, Any]":
+        """Here and not in a job: pieces come in order, and each is small."""
+        store = Store(self.options["state_dir"])
+        return store.append(message["sha256"], int(message["size"]), int(message["offset"]), blob)
+
+    def op_stage_commit(self, message: "dict[str, Any]", _blob: bytes) -> None:
+        store = Store(self.options["state_dir"])
+        digest, size, executable = message["sha256"], int(message["size"]), bool(message["executable"])
+        self._later(message, lambda: told(lambda: store.commit(digest, size, executable)))
 
     # -- runs --------------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from sidewinder.agent import source
@@ -21,6 +22,7 @@ from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
 
 from .base import Channel, Transport
 from .frames import BadFrame, Frame, FrameStream, encode
+from .staging import Stager
 
 HELLO_S = 60.0
 CALL_S = 30.0
@@ -128,6 +130,7 @@ class AgentClient:
         self._session: _Session | None = None
         self._number = 0
         self._connecting = asyncio.Lock()
+        self._stager = Stager(self)
 
     @property
     def connected(self) -> bool:
@@ -176,12 +179,12 @@ class AgentClient:
                     f"Name a newer interpreter: devices.{self.device.id}.python"
                 )
             raise DeviceFault(f"{self._point_of}: the agent refused to start: {told}")
-        answer, _ = await self._call("client", client=self.client_id)
+        answer, _ = await self.call("client", client=self.client_id)
         facts: Mapping[str, Json]
         if self.hello is not None and self.hello.boot_id == told["boot_id"] and self.hello.node == told["node"]:
             facts = self.hello.facts
         else:
-            facts = _without(await self._call("facts", wait_s=FACTS_S))
+            facts = _without(await self.call("facts", wait_s=FACTS_S))
         return Hello(
             told["version"],
             told["python"],
@@ -291,7 +294,8 @@ class AgentClient:
             if call is not None and not call.done():
                 call.set_result((message, blob))
 
-    async def _call(self, op: str, *, blob: bytes = b"", wait_s: float = CALL_S, **values: Any) -> Frame:
+    async def call(self, op: str, *, blob: bytes = b"", wait_s: float = CALL_S, **values: Any) -> Frame:
+        """One op of the agent (docs/agent.md) and its answer. Raises ``TransportError``, ``DeviceFault``."""
         session = self._session
         if session is None or session.lost is not None:
             why = (session.lost if session is not None else None) or "not connected"
@@ -332,7 +336,7 @@ class AgentClient:
 
     async def look(self, paths: Sequence[str]) -> list[Looked]:
         """Each path as the device sees it (``~`` allowed), all in one round trip."""
-        message, _ = await self._call("look", paths=list(paths))
+        message, _ = await self.call("look", paths=list(paths))
         return [
             Looked(
                 entry["path"],
@@ -348,7 +352,7 @@ class AgentClient:
 
     async def digest(self, path: str, *, timeout_s: float = 3600.0) -> str:
         """SHA-256 of a file on the device. ``FileNotFoundError`` when it is absent."""
-        message, _ = await self._call("digest", path=path, wait_s=timeout_s)
+        message, _ = await self.call("digest", path=path, wait_s=timeout_s)
         if "sha256" in message:
             return str(message["sha256"])
         if message.get("absent"):
@@ -363,7 +367,7 @@ class AgentClient:
         env: Mapping[str, str] | None = None,
     ) -> Executed:
         """A short command that is not measured. ``FileNotFoundError`` when argv[0] is absent."""
-        message, blob = await self._call(
+        message, blob = await self.call(
             "execute",
             blob=stdin,
             wait_s=timeout_s + CALL_S,
@@ -388,7 +392,7 @@ class AgentClient:
         for _ in range(max(1, probes)):
             sent = time.time_ns()
             start = time.monotonic_ns()
-            message, _ = await self._call("ping")
+            message, _ = await self.call("ping")
             trip = time.monotonic_ns() - start
             held = message["t2_ns"] - message["t1_ns"]
             offset = ((message["t1_ns"] - sent) + (message["t2_ns"] - (sent + trip))) / 2
@@ -398,10 +402,24 @@ class AgentClient:
         assert best is not None
         return ClockOffset(best[1] / 1e9, best[0] / 2e9, max(1, probes))
 
+    # -- files that are brought there --------------------------------------------------------------------------------
+
+    async def stage(self, source: Path, sha256: str, *, progress: Callable[[int], None] | None = None) -> str:
+        """Make the content of this machine's file ``source``, whose digest is ``sha256``, be on the device; its path
+        there. Idempotent; those who want one digest at once share one transfer.
+
+        ``progress`` is told how many of its bytes are there: first what lay there already, at last all. Raises
+        ``ConfigError`` too: the file here is missing or changes."""
+        return await self._stager.stage(source, sha256, progress)
+
+    async def staged(self, sha256s: Sequence[str]) -> dict[str, str]:
+        """Which of these contents are on the device whole, with their paths there. One round trip."""
+        return await self._stager.staged(sha256s)
+
     # -- runs --------------------------------------------------------------------------------------------------------
 
     async def status(self, run_id: str, n: int) -> Status:
-        message, _ = await self._call("status", **self._attempt(run_id, n))
+        message, _ = await self.call("status", **self._attempt(run_id, n))
         return _status(message)
 
     async def start(self, run_id: str, n: int, task: Task, slot: int = 0) -> Started:
@@ -430,7 +448,7 @@ class AgentClient:
                 future.cancel()
 
     async def _start(self, run_id: str, n: int, task: Task, slot: int) -> Started:
-        message, _ = await self._call(
+        message, _ = await self.call(
             "start",
             blob=task.stdin,
             wait_s=CALL_S + len(task.stdin) / 100_000,  # a slow link must be able to carry a large input
@@ -473,7 +491,7 @@ class AgentClient:
         try:
             if not watched:
                 # The subscription stands before the question: an end between the two cannot be missed.
-                message, _ = await self._call("attach", **self._attempt(run_id, n))
+                message, _ = await self.call("attach", **self._attempt(run_id, n))
                 status = _status(message)
                 if status.state != "running":
                     if not ended.done():
@@ -500,7 +518,7 @@ class AgentClient:
             if not session.waiting:
                 return
             try:
-                message, _ = await self._call("hb", wait_s=patience_s)
+                message, _ = await self.call("hb", wait_s=patience_s)
             except TransportError as error:
                 self._lose(session, str(error))
                 await session.channel.close()
@@ -520,7 +538,7 @@ class AgentClient:
 
     async def _ask_again(self, session: _Session, key: tuple[str, int], future: asyncio.Future[Status]) -> None:
         try:
-            message, _ = await self._call("attach", **self._attempt(*key))
+            message, _ = await self.call("attach", **self._attempt(*key))
         except TransportError as error:
             if not future.done():
                 future.set_exception(error)
@@ -534,13 +552,13 @@ class AgentClient:
         """The raw result of a finished attempt, with the files that its task wanted home."""
         result = self._session.results.pop((run_id, n), None) if self._session is not None else None
         if result is None:
-            _, result = await self._call("result", wait_s=120.0, **self._attempt(run_id, n))
+            _, result = await self.call("result", wait_s=120.0, **self._attempt(run_id, n))
         document, streams = split_result(result)
         files: dict[str, bytes] = {}
         for entry in document.get("files") or ():
             content = bytearray()
             while len(content) < entry["bytes"]:
-                _, piece = await self._call(
+                _, piece = await self.call(
                     "file",
                     number=entry["number"],
                     offset=len(content),
@@ -557,16 +575,16 @@ class AgentClient:
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
         self._unsubscribe(self._session, (run_id, n))
-        await self._call("ack", **self._attempt(run_id, n))
+        await self.call("ack", **self._attempt(run_id, n))
 
     async def stop(self, run_id: str, n: int, *, wait_s: float = STOP_S) -> bool:
         """End an attempt, however it lives. True: proven dead, another attempt may start."""
-        message, _ = await self._call("stop", wait_s=wait_s + CALL_S, limit_s=wait_s, **self._attempt(run_id, n))
+        message, _ = await self.call("stop", wait_s=wait_s + CALL_S, limit_s=wait_s, **self._attempt(run_id, n))
         return bool(message["dead"])
 
     async def purge(self) -> bool:
         """Forget all of this campaign on the device. False: something of it may still run there."""
-        message, _ = await self._call("purge", wait_s=300.0, campaign=self.campaign)
+        message, _ = await self.call("purge", wait_s=300.0, campaign=self.campaign)
         return bool(message["purged"])
 
 
