@@ -20,6 +20,7 @@ from sidewinder.errors import ConfigError, DeviceFault, SidewinderError, Transpo
 from sidewinder.model import Device, Task
 from sidewinder.transports import ssh_connection, ssh_errors, ssh_sockets, ssh_target
 from sidewinder.transports.client import AgentClient
+from transports.helpers_table import failure, hello, special
 
 pytestmark = needs_sshd
 
@@ -41,32 +42,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     one = Sshd(tmp_path_factory.mktemp("sshd")).start()
     yield one
     one.stop()
-
-
-@contextlib.contextmanager
-def special(tmp_path: Path, *options: str) -> Iterator[Sshd]:
-    one = Sshd(tmp_path / "special", options=options).start()
-    try:
-        yield one
-    finally:
-        one.stop()
-
-
-async def hello(device: Device) -> Any:
-    transport = transports.open(device)
-    client = AgentClient(transport, campaign="c", client_id="me")
-    try:
-        return await client.connect()
-    finally:
-        await client.close()
-        await transport.close()
-
-
-def failure(device: Device) -> SidewinderError:
-    with pytest.raises(SidewinderError) as caught:
-        asyncio.run(hello(device))
-    assert f"device {device.id!r}" in str(caught.value) or f"devices.{device.id}" in str(caught.value)
-    return caught.value
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -169,6 +169,7 @@ class AgentClient:
                     await session.channel.write(source.shipment(nonce, **self.agent_options))
                 told = await session.hello
         except TimeoutError:
+            session.frames.end()  # few words wait for the rest of a marker; they may say what it hangs in
             raise TransportError(
                 f"{self._point_of}: the agent did not answer within {HELLO_S:g} s. {self._said(session)}"
             ) from None

@@ -8,7 +8,9 @@ was offered, whether this device ever answered).
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
     from .ssh_target import Target
 
+_LOOK_AT = {
+    errno.ENETUNREACH: "this machine has no way there. Is its own network (Wi-Fi, VPN) up?",
+    errno.EHOSTUNREACH: "nobody has that address there just now. Is it switched on, is the address still right?",
+    errno.EACCES: "a rule of this machine's network forbids it. Is there a firewall?",
+    errno.EPERM: "a rule of this machine's network forbids it. Is there a firewall?",
+    errno.EMFILE: "this machine lets the controller open no more files (ulimit -n)",
+}
 _NO_SUCH_NAME = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
@@ -107,12 +116,24 @@ def translate(
             f"{target}: the connection was cut. Too many logins at once, or no SSH server on this port?"
         )
     if isinstance(error, OSError):
-        return TransportError(f"{target}: {error.strerror or error or type(error).__name__}")
+        return TransportError(f"{target}: {_reason(error)}")
+    if isinstance(error, asyncssh.ConnectionLost):
+        return TransportError(
+            f"{target}: {error.reason or 'connection lost'} before the login was over. Too many logins at once, a "
+            "machine that is frozen or overloaded, or no SSH server on this port?"
+        )
     if isinstance(error, asyncssh.DisconnectError):
         return TransportError(f"{target}: {error.reason or type(error).__name__}")
     if isinstance(error, (asyncssh.Error, EOFError)):
         return TransportError(f"{target}: {error or type(error).__name__}")
     return None
+
+
+def _reason(error: OSError) -> str:
+    """The kernel's own words, where asyncio has put "Connect call failed" in their place, and what to look at."""
+    said = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+    hint = _LOOK_AT.get(error.errno or 0)
+    return f"{said}: {hint}" if hint else said
 
 
 def translate_lost(error: BaseException, target: Target) -> TransportError | None:
