@@ -56,6 +56,13 @@ def _sentence(event: Mapping[str, Any]) -> str | None:
             return f"{where} is down: {event.get('reason', '')}"
         case "up":
             return f"{where} is up again: {event.get('reason', '')}"
+        case "link_lost":
+            wait = (
+                f"; the run goes on there and is asked for up to {event['lease_s']:g} s" if "lease_s" in event else ""
+            )
+            return f"{where}: the link was lost ({event.get('reason', '')}){wait}"
+        case "link_back":
+            return f"{where}: the link is back after {event.get('away_s')} s, the run is {event.get('state')}"
         case "busy":
             return f"{where} is held by {event.get('holder', 'somebody else')}: waiting"
         case "moved":

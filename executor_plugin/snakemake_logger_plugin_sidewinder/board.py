@@ -31,6 +31,7 @@ class Row:
     holes: int = 0
     cancelled: int = 0
     state: str = "up"
+    unlinked: set[str] = field(default_factory=set)  # run ids that go on there while nobody can reach the device
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # run id -> (label, since_s)
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     busiest: int = 1  # most points seen at once: what an estimate may divide by
@@ -38,6 +39,11 @@ class Row:
     @property
     def over(self) -> int:
         return self.done_before + self.ok + self.failed + self.holes + self.cancelled
+
+    @property
+    def ails(self) -> str:
+        """What a person should know of the device beside its figures; "": nothing."""
+        return "DOWN" if self.state == "down" else "LINK LOST" if self.unlinked else ""
 
     @property
     def queued(self) -> int:
@@ -98,6 +104,7 @@ class Board:
 
     def _on_finished(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         row = self.row(event["device"])
+        row.unlinked.discard(event["run_id"])
         label, since_s = row.running.pop(event["run_id"], (event.get("label", event["run_id"]), None))
         outcome = event.get("outcome")
         failure = event.get("failure") or {}
@@ -127,6 +134,7 @@ class Board:
     def _on_retry(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         row = self.row(event["device"])
         row.running.pop(event.get("run_id", ""), None)
+        row.unlinked.discard(event.get("run_id", ""))
         wait = f", again in {event['delay_s']:.0f} s" if event.get("delay_s") is not None else ""
         what = event.get("label") or event.get("run_id", "")
         why = _one_line(str(event.get("error", "")))
@@ -141,6 +149,17 @@ class Board:
     def _on_up(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         self.row(event["device"]).state = "up"
         return [Line(f"UP {event['device']}: {_one_line(str(event.get('reason', '')))}", "good")]
+
+    def _on_link_lost(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        self.row(event["device"]).unlinked.add(event.get("run_id", ""))
+        wait = f", which goes on there and is asked for up to {event['lease_s']:g} s" if "lease_s" in event else ""
+        where = f"{event['device']} {event.get('label', '')}".rstrip()
+        return [Line(f"LINK LOST {where}{wait}: {_one_line(str(event.get('reason', '')))}", "warning")]
+
+    def _on_link_back(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        self.row(event["device"]).unlinked.discard(event.get("run_id", ""))
+        where = f"{event['device']} {event.get('label', '')}".rstrip()
+        return [Line(f"LINK BACK {where}: after {event.get('away_s')} s, the run is {event.get('state')}", "good")]
 
     def _on_busy(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         return [Line(f"BUSY {event['device']}: held by {event.get('holder', 'somebody else')}", "warning")]
@@ -175,7 +194,7 @@ class Board:
             parts += [f"{row.failed} failed"] if row.failed else []
             parts += [f"{row.holes} never measured"] if row.holes else []
             parts += [f"about {duration(eta_s)} left"] if eta_s is not None else []
-            parts += ["DOWN"] if row.state == "down" else []
+            parts += [row.ails] if row.ails else []
             lines.append(f"{device}: " + ", ".join(parts))
         return lines
 

@@ -76,19 +76,23 @@ class LiveScreen:
 
         now_s = time.monotonic()
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for title in ("device", "running", "queued", "done", "failed", "left", "now"):
+        # a hole is no failed result: its column is there as soon as there is one
+        holes = any(row.holes for row in self._board.rows.values())
+        titles = ("device", "running", "queued", "done", "failed", *(["holes"] if holes else []), "left", "now")
+        for title in titles:
             table.add_column(title, justify="left" if title in ("device", "now") else "right")
         for device, row in self._board.rows.items():
             eta_s = row.eta_s(now_s)
             running = [f"{label} ({duration(now_s - since_s)})" for label, since_s in row.running.values()]
             table.add_row(
-                device + (" DOWN" if row.state == "down" else ""),
+                f"{device} {row.ails}".rstrip(),
                 str(len(row.running)),
                 str(row.queued),
                 str(row.done_before + row.ok),
-                str(row.failed + row.holes),
+                str(row.failed),
+                *([str(row.holes)] if holes else []),
                 f"~{duration(eta_s)}" if eta_s is not None else "",
                 ", ".join(running[:2]) + (" …" if len(running) > 2 else ""),
-                style="red" if row.state == "down" else "",
+                style={"DOWN": "red", "LINK LOST": "yellow"}.get(row.ails, ""),
             )
         return table

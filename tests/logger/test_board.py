@@ -114,3 +114,20 @@ def test_an_unknown_kind_breaks_nothing():
 )
 def test_durations_for_a_person(seconds: float, text: str):
     assert duration(seconds) == text
+
+
+def test_a_lost_link_stands_beside_its_device_until_it_is_back():
+    lost = {"kind": "link_lost", "device": "local", "run_id": "a", "label": "q4 a", "lease_s": 60.0, "reason": "gone"}
+    back = {"kind": "link_back", "device": "local", "run_id": "a", "label": "q4 a", "away_s": 21.4, "state": "finished"}
+    board, lines = story(PLAN, started("a"), lost)
+    assert lines[-1] == "LINK LOST local q4 a, which goes on there and is asked for up to 60 s: gone"
+    assert board.device_lines(130.0) == ["local: 1 running, 1 queued, 1 done, LINK LOST"]
+    (line,) = board.handle(back, 140.0)
+    assert line.text == "LINK BACK local q4 a: after 21.4 s, the run is finished"
+    assert board.device_lines(140.0) == ["local: 1 running, 1 queued, 1 done"]
+
+
+@pytest.mark.parametrize("end", [finished("a", "hole"), {"kind": "retry", "device": "local", "run_id": "a"}])
+def test_a_lost_link_is_forgotten_with_its_run(end):
+    board, _ = story(PLAN, started("a"), {"kind": "link_lost", "device": "local", "run_id": "a", "reason": "gone"}, end)
+    assert board.rows["local"].ails == ""

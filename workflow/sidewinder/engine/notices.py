@@ -61,7 +61,7 @@ class Notices:
                     "retry",
                     job=job,
                     device=device,
-                    label=job.describe().get("label") if job else None,
+                    label=_label(job),
                     attempt=fields.get("attempt"),
                     error=reason,
                     delay_s=fields.get("delay_s"),
@@ -79,16 +79,17 @@ class Notices:
                 self._tell(
                     "moved",
                     job=job,
-                    label=job.describe().get("label") if job else None,
+                    label=_label(job),
                     to=fields.get("to_device"),
                     measured_before=fields.get("measured_before"),
                     reason=f"to {fields.get('to_device')} as {fields.get('moved_to')}: {reason}",
                 )
             case "link_lost":
-                lease_s = fields.get("lease_s", 0)
-                self.warning(f"the run goes on, its device is called again for {lease_s:g} s: {reason}", job)
+                self._tell("link_lost", job=job, lease_s=fields.get("lease_s"), reason=reason, label=_label(job))
             case "reconnected":
-                self.warning(f"the link is back after {fields.get('away_s')} s, the run is {fields.get('state')}", job)
+                self._tell(
+                    "link_back", job=job, away_s=fields.get("away_s"), state=fields.get("state"), label=_label(job)
+                )
             case "stopped":
                 self.warning(f"no new work is taken: {reason}", job)
             case "kill_unproven":
@@ -100,6 +101,10 @@ class Notices:
             event.update(device=job.link.device.id, run_id=job.run_id, key=job.key)
         event.update((name, value) for name, value in fields.items() if value is not None)
         self._callbacks.on_event(event)
+
+
+def _label(job: Job | None) -> str | None:
+    return job.describe().get("label") if job is not None else None
 
 
 def warning_of(note: Note) -> str | None:
