@@ -196,6 +196,15 @@ class FileCheck(NamedTuple):
     what: str = "file"  # how a message names it: "model smol-q4"
 
 
+class StagedInput(NamedTuple):
+    """A file that lies in the device's store and is laid into the run's fresh folder before the command starts."""
+
+    path: str  # below the fresh folder
+    source: str  # where it lies on the device
+    sha256: str
+    executable: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One process to run and measure on a device: an argv without a shell, its data on stdin."""
@@ -212,7 +221,10 @@ class Task:
     require: tuple[str, ...] = ()  # prepare steps that must succeed ("governor", "freq_khz"), else the run is refused
     sample_hz: float | None = None  # None: no telemetry
     sample_power: bool = False
-    outputs: tuple[str, ...] = ()  # files below cwd to bring home (a user's own rule)
+    inputs: tuple[StagedInput, ...] = ()  # only in a fresh folder, as `folders` (a user's own rule)
+    folders: tuple[str, ...] = ()  # made in it before the command starts
+    outputs: tuple[str, ...] = ()  # files and folders below cwd to bring home when the command ended with 0
+    logs: tuple[str, ...] = ()  # files below cwd to bring home however it ended, where they are
     inline: Mapping[str, Json] | None = None  # no process at all: the measurement itself (workload `noop`)
     notes: Mapping[str, Json] = (
         EMPTY  # for the workload's own `parse` (version, declared bandwidth); stays here, never sent
@@ -250,14 +262,16 @@ class RawResult:
     duration_s: float | None
     stdout: Output
     stderr: Output
-    error: str | None = None  # a code: "file_missing", "digest_mismatch", "disk_full", "axis_not_applied", "not_found"
+    error: str | None = (
+        None  # a code: "file_missing", "digest_mismatch", "axis_not_applied", "not_idle", "not_found", ...
+    )
     detail: str | None = None  # a sentence for people
     oom_kills: int | None = None
     boot_id: str | None = None
     tree_dead: bool | None = None
     evidence: Mapping[str, Json] = EMPTY
     device: Mapping[str, Json] = EMPTY  # M-41 facts, as the agent read them
-    files: Mapping[str, bytes] = EMPTY  # Task.outputs that were brought home
+    files: tuple[Mapping[str, Json], ...] = ()  # what the device keeps of Task.outputs and logs, to be fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +304,10 @@ class Evidence(NamedTuple):
     error: str | None = None
     detail: str | None = None
     oom_kills: int | None = None
+    duration_s: float | None = None
+    # Of a measurement alone, by the device's own clocks; None: cannot be told there, or nothing was measured.
+    suspended_s: float | None = None  # how long the machine slept during the run
+    clock_step_s: float | None = None  # by how much its wall clock was set (without `suspended_s`: sleep included)
 
 
 @dataclass(frozen=True, slots=True)

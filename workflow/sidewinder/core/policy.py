@@ -56,25 +56,51 @@ MAX_PREEMPTIONS: Final = 5
 
 #: Codes of ``RawResult.error`` for which the device, not the point, is unfit.
 _DEVICE_CODES: Final = frozenset({"disk_full"})
+#: Codes with which a device says that it cannot be used right now: nothing ran, and the point had no part in it.
+_OCCUPIED_CODES: Final = frozenset({"not_idle"})
 _SIGTERM: Final = frozenset({143, -15})
+
+#: Shorter sleeps and smaller steps are let go. No time service sets a clock by less (ntpd from 0.128 s on,
+#: systemd-timesyncd from 0.4 s, chrony from 1 s: below that they slew), and a stamp is read within a millisecond.
+INTERRUPTION_S: Final = 0.1
+#: What slewing may put between wall and monotonic clock, as a share of the run. On Linux none, both are slewed alike;
+#: elsewhere 500 ppm, the most that NTP asks of a kernel. A step below that changes no figure by more.
+SLEW_SHARE: Final = 500e-6
+
+
+def interruption(evidence: Evidence) -> str | None:
+    """Why a run that came to its end cannot be trusted by the device's own clocks, as the end of a sentence; None: it
+    can, as far as they tell."""
+    slept_s, step_s = evidence.suspended_s, evidence.clock_step_s
+    if slept_s is not None and slept_s > INTERRUPTION_S:
+        return f"the machine slept for {slept_s:.1f} s during the run (a closed lid, a suspend)"
+    if step_s is not None and abs(step_s) > INTERRUPTION_S + SLEW_SHARE * max(0.0, evidence.duration_s or 0.0):
+        asleep = " or the machine slept, which cannot be told apart there" if slept_s is None else ""
+        return f"the machine's clock was set by {step_s:+.3f} s during the run{asleep}"
+    return None
 
 
 def classify(evidence: Evidence) -> FailureClass | None:
     """The class of what came back from a device; ``None``: nothing speaks against it, the workload may parse it."""
     state, code = evidence.state, evidence.returncode
-    if state == "done" and code == 0:
-        return None
-    if evidence.error in _DEVICE_CODES:
-        return FailureClass.DEVICE
-    if evidence.oom_kills:
-        # An exit by SIGKILL says nothing about memory; the cgroup's own count does.
-        return FailureClass.MEMORY
+    if state != "done" or code != 0:
+        if evidence.error in _DEVICE_CODES:
+            return FailureClass.DEVICE
+        if evidence.oom_kills:
+            # An exit by SIGKILL says nothing about memory; the cgroup's own count does.
+            return FailureClass.MEMORY
     if state == "done":
+        if interruption(evidence) is not None:
+            return FailureClass.PREEMPTED  # whatever it printed: the machine was taken away from it for a while
         if code is None:
             return FailureClass.TRANSPORT  # ended, but how could not be had: unknown is not "failed"
+        if code == 0:
+            return None
         return FailureClass.PREEMPTED if code in _SIGTERM else FailureClass.MEASUREMENT
     if state in ("timeout", "spawn_failed"):
         return FailureClass.MEASUREMENT
+    if evidence.error in _OCCUPIED_CODES:
+        return FailureClass.TRANSPORT  # the way to an idle device is barred: its breaker waits, not each of its points
     if state == "refused":
         return FailureClass.CONFIG  # the plan asks for a file or an axis that this device does not have
     if state in ("lease_expired", "stopped"):
@@ -84,6 +110,8 @@ def classify(evidence: Evidence) -> FailureClass | None:
 
 def describe(evidence: Evidence, failure_class: FailureClass) -> str:
     """One sentence for the record: what the device saw."""
+    if failure_class is FailureClass.PREEMPTED and (why := interruption(evidence)) is not None:
+        return f"{why}: what it measured is not trusted"
     if evidence.detail:
         return evidence.detail
     if failure_class is FailureClass.MEMORY:

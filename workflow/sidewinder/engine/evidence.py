@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sidewinder.core.policy import interruption
 from sidewinder.errors import ConfigError
 from sidewinder.model import Evidence, RawResult
 
@@ -17,7 +18,23 @@ _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def evidence_of(raw: RawResult, job: Job) -> Evidence:
-    return Evidence(raw.state, raw.returncode, raw.error, raw.detail or _sentence(raw, job), raw.oom_kills)
+    detail = raw.detail or _sentence(raw, job)
+    if not job.is_measured:  # a rule's outputs are as good after a sleep as without
+        return Evidence(raw.state, raw.returncode, raw.error, detail, raw.oom_kills, raw.duration_s)
+    stamps = _mapping(raw.evidence.get("stamps"))
+    slept_s, step_s = _seconds(stamps, "suspended_s"), _seconds(stamps, "clock_step_s")
+    return Evidence(raw.state, raw.returncode, raw.error, detail, raw.oom_kills, raw.duration_s, slept_s, step_s)
+
+
+def interruption_of(raw: RawResult) -> dict[str, float]:
+    """The figures behind ``core.policy.interruption``, for the record of the attempt; empty where there was none."""
+    stamps = _mapping(raw.evidence.get("stamps"))
+    slept_s, step_s = _seconds(stamps, "suspended_s"), _seconds(stamps, "clock_step_s")
+    told = Evidence(raw.state, duration_s=raw.duration_s, suspended_s=slept_s, clock_step_s=step_s)
+    if interruption(told) is None:
+        return {}
+    figures = {"suspended_s": slept_s, "clock_step_s": step_s, "duration_s": raw.duration_s}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _sentence(raw: RawResult, job: Job) -> str | None:
@@ -50,6 +67,11 @@ def _out_of_memory(raw: RawResult) -> str:
         f"the kernel killed the run for lack of memory ({kills}). It does not fit there: give it more memory, "
         "or ask for less (a smaller model, context or batch)"
     )
+
+
+def _seconds(stamps: Mapping[str, Any], name: str) -> float | None:
+    value = stamps.get(name)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ class Job(Protocol):
     link: DeviceLink
     session: Session
     inline: bool  # ends in the engine: no device, no process
+    is_measured: bool  # a machine that slept meanwhile spoils it
     raw: RawResult | None
     shard: Shard | None
     moved_from: str | None  # of a copy: the device it was planned for; nobody waits for it by its key

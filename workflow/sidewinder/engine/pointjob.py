@@ -30,6 +30,7 @@ from sidewinder.workloads.base import Workload
 from .callbacks import Key
 from .clock import utc_now, utc_of
 from .devices import path_on
+from .evidence import interruption_of
 from .session import Session
 from .shard import Shard
 
@@ -56,6 +57,7 @@ def _started_from_here(device: Device, task: Task) -> Task:
 
 
 class PointJob:
+    is_measured = True
     __slots__ = (
         "_attempts",
         "_found",
@@ -169,6 +171,8 @@ class PointJob:
         entry = self._attempt(n)
         entry.update(end_utc=at_utc, outcome="lost", error=failure.message)
         entry["class"] = failure.failure_class.value
+        if self.raw is not None and (figures := interruption_of(self.raw)):
+            entry["evidence"] = figures
         self.raw = None  # what a lost attempt printed is not this point's output
 
     def arrived(self, n: int, raw: RawResult, at_utc: str) -> None:

@@ -32,6 +32,7 @@ def shell_task(command: str, *, cwd: str, timeout_s: float = 7 * 86400.0) -> Tas
 
 class RuleJob:
     inline = False
+    is_measured = False
     moved_from: str | None = None
 
     def __init__(self, session: Session, device: str, key: Key, task: Task, outputs: tuple[str, ...]) -> None:

@@ -31,6 +31,9 @@ class Attempt(_Lenient):
     outcome: str | None = None
     failure_class: str | None = Field(default=None, alias="class")
     error: str | None = None
+    evidence: dict[
+        str, Any
+    ] = {}  # of a run that is not trusted: how long its machine slept, by how much its clock was set
 
 
 class Order(_Lenient):
