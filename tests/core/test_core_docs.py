@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 
-from sidewinder.core import attempts, failing, failover, killing, lifecycle, occupancy, service
+from sidewinder.core import attempts, failing, failover, killing, lifecycle, occupancy, service, stragglers
 from sidewinder.core.campaign import LOG_LENGTH
 from sidewinder.core.events import CancelRequested
 from sidewinder.core.lifecycle import TRANSITIONS, State
@@ -58,7 +58,7 @@ def test_every_module_has_its_line() -> None:
 
 def test_every_note_is_documented() -> None:
     made = set()
-    for module in (attempts, failing, failover, killing, occupancy, service):
+    for module in (attempts, failing, failover, killing, occupancy, service, stragglers):
         source = pathlib.Path(module.__file__ or "").read_text(encoding="utf-8")
         made |= set(re.findall(r'\bnote\(\s*item,\s*"(\w+)"', source)) | set(re.findall(r'do\.Note\("(\w+)"', source))
     section = DOC[DOC.index("## Notes") : DOC.index("## How it is tested")]

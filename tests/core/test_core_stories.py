@@ -207,7 +207,7 @@ def test_back_off_holds_neither_slot_nor_turn() -> None:
         world.runs("p")
         world.queue("r", on="right")
         world.nothing()
-        world.happens(lost("p"))
+        world.happens(ev.TransportFailed(a("p"), "connection reset", may_run_s=0.0))  # nothing of it runs
         world.runs("r")
         world.ends("r")
         world.runs("q")  # also the device's own slot is free while p backs off
@@ -578,7 +578,7 @@ def test_a_member_that_is_down_or_idle_holds_nobody_up() -> None:
         world.queue("d0", "d1", on="dead")
         world.queue("l0", "l1", on="live")
         world.runs("d0")
-        world.happens(lost("d0"))
+        world.happens(ev.TransportFailed(a("d0"), "connection reset", may_run_s=0.0))
         world.noted("device_down")
         world.runs("l0")
         world.ends("l0")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
-import pytest
-
+from sidewinder.core.events import OUTLIVES_S
 from sidewinder.engine import linkloss
 from sidewinder.engine.linkloss import LinkLoss
 from sidewinder.errors import TransportError
-from sidewinder.model import AttemptId
+from sidewinder.model import AttemptId, Task
+from sidewinder.transports.client import AgentClient
 
 A = AttemptId("0:r", 2)
 GONE = TransportError("gone")
@@ -53,13 +54,28 @@ def test_a_run_that_is_gone_was_not_reconnected_to(monkeypatch):
     assert [kind for kind, _ in drive(test)] == ["link_lost"]
 
 
-def test_after_the_lease_the_error_is_told():
+def test_after_the_lease_it_is_not_called_again():
     async def test(loss):
-        with pytest.raises(TransportError) as caught:
-            await loss.pause(GONE)
-        assert caught.value is GONE
+        assert not await loss.pause(GONE)
+        assert OUTLIVES_S - 1 < loss.may_run_s <= OUTLIVES_S  # its lease may have begun just now
 
     drive(test, lease_s=0.0)
+
+
+def test_what_a_lost_run_may_still_run_grows_less_with_every_second():
+    async def test(loss):
+        loss._since_s = asyncio.get_running_loop().time() - 60.0
+        assert not await loss.pause(GONE)
+        assert 0.0 < loss.may_run_s <= OUTLIVES_S - 60.0
+        loss._since_s -= 10.0
+        assert loss.may_run_s == 0.0
+
+    drive(test)
+
+
+def test_the_core_knows_how_long_a_run_outlives_its_link():
+    lease_s = inspect.signature(AgentClient.__init__).parameters["lease_s"].default
+    assert lease_s + Task(("true",)).grace_s <= OUTLIVES_S
 
 
 def test_nobody_waits_for_what_nobody_wants(monkeypatch):
@@ -69,10 +85,8 @@ def test_nobody_waits_for_what_nobody_wants(monkeypatch):
         waiting = asyncio.ensure_future(loss.pause(GONE))
         await asyncio.sleep(0)
         loss.give_up()
-        with pytest.raises(TransportError):
-            await waiting
-        with pytest.raises(TransportError):
-            await loss.pause(GONE)
+        assert not await waiting
+        assert not await loss.pause(GONE)
 
     drive(test)
 

@@ -46,6 +46,7 @@ def on_status(c: Campaign, item: Item, event: ev.StatusAnswered, out: list[Instr
     """The decision table of a controller that comes (back) to a device."""
     state = item.state
     assert isinstance(state, Asking)
+    service.heard(c, item.lane)
     item.failures_in_row = 0
     if event.state == "running" or event.state == "finished":
         item.suspect = False
@@ -74,7 +75,9 @@ def on_status(c: Campaign, item: Item, event: ev.StatusAnswered, out: list[Instr
             service.cancel(c, item, out)
         elif event.max_attempt > item.n:
             item.n, item.inherited = event.max_attempt + 1, False
-            c.claim(item, state.slot, out)
+            c.claim_next(item, state.slot, out)
+        elif item.lane.group.is_overfull:
+            service.step_back(c, item, out)
         else:
             start(item, state.attempt, state.slot, out)
     else:
@@ -85,6 +88,8 @@ def on_started(c: Campaign, item: Item, event: ev.AttemptStarted, out: list[Inst
     attempt = event.attempt
     slot: int = item.state.slot  # type: ignore[union-attr,assignment]
     lane = item.lane
+    if not lane.reached:
+        service.heard(c, lane)
     if lane.busy_since_s:
         lane.busy_since_s.pop(slot, None)
     if c.stop is not None and c.stop.kill:
@@ -134,6 +139,8 @@ def on_result(c: Campaign, item: Item, event: ev.ResultArrived, out: list[Instru
         killing.one_answer_less(c, item, out)
         return
     item.failures_in_row = 0
+    if not item.lane.reached:
+        service.heard(c, item.lane)
     evidence = event.evidence
     failure_class = classify(evidence)
     if failure_class is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from sidewinder.core import attempts, failover, service
+from sidewinder.core import attempts, failover, service, stragglers
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import HEALTHY, HalfOpen, Trial
@@ -161,17 +161,18 @@ class Campaign:
 
     def _give_turns(self, group: Group, out: list[Instruction]) -> None:
         while group.held < group.limit:
-            lane = group.next_lane()
+            asks = group.held >= group.room
+            lane = group.next_asking() if asks else group.next_lane()
             if lane is None:
                 return
-            if lane.due:
+            if lane.due and not asks:
                 item = lane.due.popleft()
                 state = item.state
                 assert isinstance(state, Waiting)
                 self.move(item, Turn, Starting(state.attempt, state.slot))
                 out.append(do.StartAttempt(state.attempt, lane.id, state.slot))
                 continue
-            item = lane.next_item()
+            item = lane.points.pop() if asks else lane.next_item()
             slot = lane.slots.free.pop()
             if item.exclusive:
                 self.move(item, Turn, Occupying(slot))
@@ -187,9 +188,19 @@ class Campaign:
         if breaker.state is not HEALTHY and isinstance(breaker.state, HalfOpen):
             breaker.try_with(item.work_id)
             lane.update_gate()
+        if lane.stragglers:
+            stragglers.forget(self, lane, item.work_id)  # its turn is the item's from here on
         item.attempt = attempt = new(AttemptId, (item.work_id, item.n))
         item.state = new(Claiming, (attempt, slot))
         out.append(new(do.Journal, (attempt, lane.id)))
+
+    def claim_next(self, item: Item, slot: int, out: list[Instruction]) -> None:
+        """The same for an attempt after one that is known to be over. Where its group is full without it (stragglers
+        that an earlier invocation left), it waits for its turn again."""
+        if item.lane.group.is_overfull:
+            service.step_back(self, item, out)
+        else:
+            self.claim(item, slot, out)
 
     def move(self, item: Item, why: type[Any], state: State) -> None:
         """A move that no event about the item itself caused, held against the table."""

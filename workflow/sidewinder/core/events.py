@@ -6,9 +6,12 @@ border. All are immutable tuples: a campaign of 50 000 points allocates some of 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sidewinder.model import AttemptId, Device, Evidence, Failure, Policy
+
+#: How long a run goes on after its device last heard of us, at most: the lease (60 s) and the grace of its end (5 s).
+OUTLIVES_S: Final = 65.0
 
 
 class Work(NamedTuple):
@@ -37,6 +40,8 @@ class DeviceAdded(NamedTuple):
     name: str = ""  # what messages call it, where ``device.id`` is only the engine's key; "": the id
     policy: Policy | None = None  # its lab's; None: the campaign's
     earlier: Earlier | None = None  # None: it was in service, or nobody has used it yet
+    in_flight: tuple[AttemptId, ...] = ()  # may run on it right now, says the journal, whether queued here or not
+    outlives_s: float = OUTLIVES_S
 
 
 class PointsQueued(NamedTuple):
@@ -133,10 +138,14 @@ class KillUnproven(NamedTuple):
 
 
 class TransportFailed(NamedTuple):
-    """Anything about this attempt that failed on the way: connect, start, wait, fetch, or "could not look"."""
+    """Anything about this attempt that failed on the way: connect, start, wait, fetch, or "could not look".
+
+    ``may_run_s``: how long it may still run from now on. 0: it was never sent, or is over; None: not known, at most
+    as long as a run outlives its link."""
 
     attempt: AttemptId
     error: str
+    may_run_s: float | None = None
 
 
 class ExclusiveEnded(NamedTuple):

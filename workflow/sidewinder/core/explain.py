@@ -103,9 +103,16 @@ def _what_blocks(item: Item, now_s: float) -> list[str]:
             reasons.append(f"it is probed in {max(0.0, state.until_s - now_s):.0f} s")
     if not lane.slots.free:
         reasons.append(f"all {len(lane.slots)} slot(s) of {lane.name} are in use")
-    if group.held >= group.limit and group.name is not None:
+    if group.held >= group.room and group.name is not None:
         names = ", ".join(member.name for member in group.members)
         reasons.append(f"all {group.limit} turn(s) of group {group.name} ({names}) are taken")
+        for member in group.members if group.is_shared else ():
+            for straggler in member.stragglers.values():
+                left_s = straggler.until_s - now_s
+                reasons.append(
+                    f"one is kept for {straggler.attempt}, which may still run on {member.name}, "
+                    f"for {left_s:.0f} s at most"
+                )
     return reasons
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
-from sidewinder.core import killing, service
+from sidewinder.core import killing, service, stragglers
 from sidewinder.core.breaker import HEALTHY, Trial
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, note
@@ -27,17 +27,24 @@ def on_transport_failed(c: Campaign, item: Item, event: ev.TransportFailed, out:
     if isinstance(state, Killing) and state.cancel:
         killing.one_answer_less(c, item, out)
         return
+    lane = item.lane
+    lane.reached = False
     if isinstance(state, Starting | Running):
         # It may run, it may not: whether it costs an attempt is known once the device has been asked.
         item.doubtful = True
         item.suspect = not is_trial(item)
+        item.may_run_until_s = c.now_s + (lane.outlives_s if event.may_run_s is None else event.may_run_s)
+        stragglers.leave(c, lane, state.attempt, item.may_run_until_s, out)
         costs = False
     else:
         if isinstance(state, Evicting):
             del c.evictions[state.holder]
+            stragglers.leave(c, lane, state.holder, c.now_s + lane.outlives_s, out)
+        elif item.doubtful:
+            stragglers.leave(c, lane, event.attempt, item.may_run_until_s, out, quiet=True)
         # A look or a kill that fails costs nothing while the device fails for everybody: the breaker bounds that. If
         # the device works for others, it is this point that the bound is for.
-        costs = item.lane.breaker.in_row == 0
+        costs = lane.breaker.in_row == 0
     lost_contact(c, item, event.error, costs, out)
 
 
@@ -87,7 +94,7 @@ def lost_contact(c: Campaign, item: Item, error: str, costs: bool, out: list[Ins
     else:
         item.at_tail = item.at_tail if trial else 1
         back_off(c, item, error, FailureClass.TRANSPORT, item.failures_in_row, out)
-    service.failed(c, item, opened, error, out)
+    service.failed(c, lane, item.work_id, opened, error, out)
 
 
 def back_off(
@@ -152,7 +159,7 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
         if item.inherited and ran and c.stop is None:
             item.inherited = False
             note_retry(c, item, failure.failure_class, item.n - 1, failure.message, out, over=True)
-            c.claim(item, item.state.slot, out)  # type: ignore[union-attr, arg-type]
+            c.claim_next(item, item.state.slot, out)  # type: ignore[union-attr, arg-type]
         elif rule.point is PointEffect.RETRY:
             lost_contact(c, item, failure.message, True, out)
         else:

@@ -88,9 +88,10 @@ class Move(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Ask the device for a sign of health, cheaply → ``ProbeAnswered``."""
+    """Ask the device for a sign of health, cheaply → ``ProbeAnswered``. ``call``: only whether it answers."""
 
     device: str
+    call: bool = False
 
 
 class SetTimer(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidewinder.core.breaker import Trial
+from sidewinder.core.breaker import Closed, Trial
 from sidewinder.core.lane import Lane
 from sidewinder.core.lifecycle import HOLDS_SLOT, BackingOff, Done, Publishing, Queued, Waiting
 from sidewinder.core.turns import Group
@@ -47,12 +47,16 @@ def check(c: Campaign) -> None:
             else:
                 assert item in lane.due, f"{work_id} has waited long enough and nobody will start it"
     for lane, held in slots.items():
-        _check_lane(lane, held, queued[lane])
+        _check_lane(lane, held, queued[lane], stopped=c.stop is not None)
+        for work_id, straggler in lane.stragglers.items():
+            assert c.timers[straggler.timer].target is lane, f"nobody will forget {straggler.attempt}"
+            attempt = getattr(c.items.get(work_id), "attempt", None)
+            assert attempt != straggler.attempt, f"{attempt} straggles, and it is in touch"
     for group, taken in turns.items():
         _check_group(group, taken)
 
 
-def _check_lane(lane: Lane, held: list[int], queued: int) -> None:
+def _check_lane(lane: Lane, held: list[int], queued: int, *, stopped: bool) -> None:
     free = lane.slots.free
     assert len(held) + len(free) == len({*held, *free}) == len(lane.slots), f"{lane.id}: {held} held, {free} free"
     waiting = lane.points.waiting + lane.jobs.waiting
@@ -63,12 +67,19 @@ def _check_lane(lane: Lane, held: list[int], queued: int) -> None:
     state = lane.breaker.state
     if isinstance(state, Trial):
         assert gate is not None, f"{lane.id} is on trial and takes more points"
+    if lane.must_be_called and isinstance(state, Closed) and lane.points.waiting and not stopped:
+        assert lane.calling or lane.rest_timer, f"{lane.id} is to be called before its turn, and nobody calls it"
 
 
 def _check_group(group: Group, held: int) -> None:
     assert held == group.held <= group.limit, (
         f"group {group.name}: {held} turns, {group.held} booked, {group.limit} allowed"
     )
+    kept = sum(len(lane.stragglers) for lane in group.members) if len(group.members) > 1 else 0
+    assert group.room == group.limit - kept, f"group {group.name}: {kept} turns are kept, {group.room} booked as free"
     if group.held < group.limit:
+        idle = [lane.id for lane in group.members if lane.may_ask()]
+        assert not idle, f"group {group.name} keeps a turn and {idle} could ask with it"
+    if group.held < group.room:
         idle = [lane.id for lane in group.members if lane.is_ready()]
         assert not idle, f"group {group.name} has a turn to give and {idle} could use it"

@@ -24,6 +24,7 @@ class Item:
     copy: str | None = None  # the work that another device does instead
     original: str | None = None  # ... and whose copy this one is: it is not moved again
     failures_in_row = 0
+    may_run_until_s = 0.0  # of a doubtful attempt: by then it is over, whatever became of it
     preemptions = 0
     repeats = 0  # attempts that transport has cost
     stales = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidewinder.core import events as ev
-from sidewinder.core import failing, service
+from sidewinder.core import failing, service, stragglers
 from sidewinder.core import instructions as do
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, note, start
@@ -47,7 +47,7 @@ def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Inst
     if c.stop is not None:
         service.cancel(c, item, out)
     else:
-        c.claim(item, state.slot, out)
+        c.claim_next(item, state.slot, out)
 
 
 def on_kill_unproven(c: Campaign, item: Item, event: ev.KillUnproven, out: list[Instruction]) -> None:
@@ -58,6 +58,7 @@ def on_kill_unproven(c: Campaign, item: Item, event: ev.KillUnproven, out: list[
         return
     if isinstance(state, Evicting):
         del c.evictions[state.holder]
+    stragglers.leave(c, item.lane, event.attempt, c.now_s + item.lane.outlives_s, out)
     reason = f"attempt {event.attempt.n} could not be proven dead on {item.lane.name} ({event.reason})"
     service.quarantine(c, item.lane, reason, out)
     if c.stop is not None:

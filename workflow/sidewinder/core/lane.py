@@ -6,12 +6,14 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidewinder.core.breaker import Breaker, Closed, HalfOpen
+from sidewinder.core.events import OUTLIVES_S
 from sidewinder.core.queues import Queue
 from sidewinder.core.slots import Slots
 from sidewinder.model import Device, FailureClass, Policy
 
 if TYPE_CHECKING:
     from sidewinder.core.item import Item
+    from sidewinder.core.stragglers import Straggler
     from sidewinder.core.turns import Group
 
 
@@ -26,6 +28,7 @@ class Lane:
     __slots__ = (
         "breaker",
         "busy_since_s",
+        "calling",
         "device",
         "due",
         "gate",
@@ -35,14 +38,19 @@ class Lane:
         "name",
         "out_of_service",
         "outcomes",
+        "outlives_s",
         "points",
         "policy",
         "quarantine",
+        "reached",
         "rest_timer",
         "slots",
+        "stragglers",
     )
 
-    def __init__(self, device: Device, group: Group, policy: Policy, name: str = "") -> None:
+    def __init__(
+        self, device: Device, group: Group, policy: Policy, name: str = "", outlives_s: float = OUTLIVES_S
+    ) -> None:
         self.device = device
         self.id = device.id
         self.name = name or device.id  # for people
@@ -57,6 +65,10 @@ class Lane:
         self.quarantine: str | None = None  # why an earlier invocation took it out; a passed probe lifts that
         self.rest_timer: str | None = None
         self.busy_since_s: dict[int, float] = {}  # by slot: since when another controller's run is in it
+        self.reached = False  # the last thing heard of it was an answer
+        self.calling = False  # it is being called, to see whether it answers
+        self.outlives_s = outlives_s
+        self.stragglers: dict[str, Straggler] = {}  # by work
         self.outcomes: Counter[str] = Counter()
         self.gate: str | None = None  # why no new point may start; None: it may
 
@@ -66,9 +78,23 @@ class Lane:
         if self.out_of_service is not None:
             self.gate = self.out_of_service.reason
         elif isinstance(state, Closed):
-            self.gate = None if self.rest_timer is None else "the device rests after failures in a row"
+            if self.rest_timer is not None:
+                self.gate = "the device rests after failures in a row"
+            else:
+                self.gate = "the device is called before it takes a turn" if self.must_be_called else None
         else:
             self.gate = None if isinstance(state, HalfOpen) else f"the device is down: {state.reason}"
+
+    @property
+    def must_be_called(self) -> bool:
+        """In a group, nobody shall wait with the turn for a connection that never comes."""
+        return not self.reached and self.group.is_shared
+
+    def may_ask(self) -> bool:
+        """Is the next thing here a question about an attempt that may still run? Its turn is kept for that."""
+        if not self.stragglers or self.gate is not None or not self.slots.free or not self.points.waiting:
+            return False
+        return self.points.first().work_id in self.stragglers
 
     def is_ready(self) -> bool:
         """Could something start here, had it a turn? Asked for every member of a group at every turn."""

@@ -37,6 +37,7 @@ def on_busy(c: Campaign, item: Item, event: ev.AttemptBusy, out: list[Instructio
     """Somebody's run is in the slot: ours (adopt it, change places with it, or end it) or another controller's."""
     state = item.state
     assert isinstance(state, Starting)
+    service.heard(c, item.lane)
     if c.stop is not None:
         service.cancel(c, item, out)
         return

@@ -55,6 +55,11 @@ class Queue:
             heappop(heap)
         return heap[0][0], heap[0][1]
 
+    def first(self) -> Item:
+        """What ``pop`` would give. The queue must not be empty."""
+        self.rank()
+        return self._heap[0][3]
+
     def drain(self) -> list[Item]:
         """Take everything, in order."""
         items = [self.pop() for _ in range(self.waiting)]

@@ -10,17 +10,27 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidewinder.core import events as ev
-from sidewinder.core import failover
+from sidewinder.core import failover, stragglers
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import Closed, Open, Probing
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item
 from sidewinder.core.lane import Lane, OutOfService
-from sidewinder.core.lifecycle import BackingOff, Drained, Killing, Moving, Publishing, Queued, Running, Waiting
+from sidewinder.core.lifecycle import (
+    QUEUED,
+    BackingOff,
+    Drained,
+    Killing,
+    Moving,
+    Publishing,
+    Queued,
+    Running,
+    Waiting,
+)
 from sidewinder.core.retry import wait_s
 from sidewinder.core.turns import Group
 from sidewinder.errors import InternalError
-from sidewinder.model import Failure, FailureClass
+from sidewinder.model import AttemptId, Failure, FailureClass
 
 if TYPE_CHECKING:
     from sidewinder.core.campaign import Campaign
@@ -42,9 +52,14 @@ def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) 
         raise InternalError(f"device {device.id!r} was added twice")
     name = device.resource_group
     group = Group(None) if name is None else c.groups.setdefault(name, Group(name))
-    lane = Lane(device, group, event.policy or c.policy, event.name)
+    lane = Lane(device, group, event.policy or c.policy, event.name, event.outlives_s)
     group.join(lane)
     c.lanes[device.id] = lane
+    for member in group.members:  # a device that was alone may have company now
+        member.update_gate()
+        probe_if_due(c, member, out)
+    for attempt in event.in_flight:
+        stragglers.leave(c, lane, attempt, c.now_s + lane.outlives_s, out)
     earlier = event.earlier
     if earlier is not None:
         # Asked at once, before any of its points is given up: it may be well again since long ago.
@@ -57,6 +72,8 @@ def on_points_queued(c: Campaign, event: ev.PointsQueued, out: list[Instruction]
     touched: dict[str, Lane] = {}
     for work in event.works:
         item = admit(c, work)
+        if item.doubtful:
+            may_run(c, item, out)
         touched[item.lane.id] = item.lane
         if c.stop is not None:
             cancel(c, item, out)
@@ -80,6 +97,14 @@ def admit(c: Campaign, work: ev.Work) -> Item:
     return item
 
 
+def may_run(c: Campaign, item: Item, out: list[Instruction]) -> None:
+    """An earlier invocation started this work's attempt: until the device was asked it may run."""
+    lane, straggler = item.lane, item.lane.stragglers.get(item.work_id)
+    item.may_run_until_s = c.now_s + lane.outlives_s if straggler is None else straggler.until_s
+    if straggler is None:
+        stragglers.leave(c, lane, AttemptId(item.work_id, item.n), item.may_run_until_s, out)
+
+
 def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
     """Put a queued item where its device looks for work, or into a hole if the device takes none."""
     lane = item.lane
@@ -94,27 +119,45 @@ def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
             probe_if_due(c, lane, out)
 
 
+def step_back(c: Campaign, item: Item, out: list[Instruction]) -> None:
+    """Nothing of it runs, and its group is full with what others may still run: wait for a turn again."""
+    c.let_go(item)
+    item.state = QUEUED
+    enqueue(c, item, out)
+    c.wake(item.lane)
+
+
 # -- health of a device -----------------------------------------------------------------------------------------------
 
 
-def failed(c: Campaign, item: Item, opened: bool, reason: str, out: list[Instruction]) -> None:
-    """After a transport failure of this item: announce that the breaker opened, or let the device rest."""
-    lane = item.lane
+def failed(
+    c: Campaign, lane: Lane, work_id: str | None, opened: bool, reason: str, out: list[Instruction], patience: int = 2
+) -> None:
+    """After a transport failure, of this work if there is one: announce that the breaker opened, or let the device rest
+    once so many came in a row."""
     breaker = lane.breaker
     if opened:
-        went_down(c, item, reason, out)
+        went_down(c, lane, work_id, reason, out)
         if gave_up(c, lane, out):
             return
-    elif isinstance(breaker.state, Closed) and breaker.in_row >= 2 and lane.rest_timer is None:
+    elif isinstance(breaker.state, Closed) and breaker.in_row >= patience and lane.rest_timer is None:
         # One failure may be the point's bad luck, so another point may start at once. Two in a row are the device's:
         # without a rest a blip of a second would fail three points in as many milliseconds and open the breaker.
         delay_s = wait_s(lane.policy.retry, breaker.in_row, c.rng)
         lane.rest_timer = c.set_timer("rest", lane, c.now_s + delay_s, out)
     lane.update_gate()
+    probe_if_due(c, lane, out)
 
 
-def went_down(c: Campaign, item: Item, reason: str, out: list[Instruction]) -> None:
-    lane = item.lane
+def heard(c: Campaign, lane: Lane) -> None:
+    """The device answered, whatever it said."""
+    if not lane.reached:
+        lane.reached = True
+        lane.update_gate()
+        c.wake(lane)
+
+
+def went_down(c: Campaign, lane: Lane, work_id: str | None, reason: str, out: list[Instruction]) -> None:
     breaker = lane.breaker
     state = breaker.state
     assert isinstance(state, Open)
@@ -122,7 +165,7 @@ def went_down(c: Campaign, item: Item, reason: str, out: list[Instruction]) -> N
     lane.update_gate()
     c.set_timer("cooldown", lane, state.until_s, out)
     fields = {"reason": reason[:600], "trips": breaker.trips, **health(c, lane)}
-    out.append(do.Note("device_down", lane.id, item.work_id, fields))
+    out.append(do.Note("device_down", lane.id, work_id, fields))
 
 
 def health(c: Campaign, lane: Lane) -> dict[str, Any]:
@@ -173,32 +216,45 @@ def completed(c: Campaign, item: Item, out: list[Instruction]) -> None:
 
 
 def lane_timer(c: Campaign, lane: Lane, timer: str, out: list[Instruction]) -> None:
-    """A cooldown or a rest is over."""
+    """A cooldown or a rest is over, or the time of an attempt that may have run all the while."""
     if timer == lane.rest_timer:
         lane.rest_timer = None
         lane.update_gate()
         c.wake(lane)
-    else:
-        probe_if_due(c, lane, out)
+    elif stragglers.over(c, lane, timer):
+        return
+    probe_if_due(c, lane, out)
 
 
 def probe_if_due(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
-    """One cheap probe per cooldown, and none for a device that nobody waits for."""
+    """One cheap probe per cooldown, and none for a device that nobody waits for. A device that shares its turns and
+    was not heard of is called before it takes one: a connection that never comes would hold up the others."""
     state = lane.breaker.state
-    if isinstance(state, Open) and c.now_s >= state.until_s and lane.points.waiting and c.stop is None:
-        probe(c, lane, out)
+    if not lane.points.waiting or c.stop is not None:
+        return
+    if isinstance(state, Open):
+        if c.now_s >= state.until_s:
+            probe(c, lane, out)
+    elif isinstance(state, Closed) and lane.must_be_called and lane.rest_timer is None and not lane.calling:
+        lane.calling = True
+        out.append(do.Probe(lane.id, call=True))
 
 
 def probe(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
     lane.breaker.probe()
     lane.update_gate()
-    out.append(do.Probe(lane.id))
+    if not lane.calling:  # else its answer serves as well
+        out.append(do.Probe(lane.id))
 
 
 def on_probe_answered(c: Campaign, event: ev.ProbeAnswered, out: list[Instruction]) -> None:
     lane = c.lanes[event.device]
+    called, lane.calling = lane.calling, False
     if not isinstance(lane.breaker.state, Probing):
-        return  # a run came back meanwhile and closed the breaker: it knows better than the probe
+        if called and not lane.reached:
+            call_answered(c, lane, event, out)
+        return  # else a run came back meanwhile and closed the breaker: it knows better than the probe
+    lane.reached = event.ok
     lane.breaker.probe_answered(event.ok, event.error, c.now_s)
     if event.ok:
         if lane.quarantine is not None:
@@ -217,6 +273,18 @@ def on_probe_answered(c: Campaign, event: ev.ProbeAnswered, out: list[Instructio
         state = lane.breaker.state
         assert isinstance(state, Open)
         c.set_timer("cooldown", lane, state.until_s, out)
+
+
+def call_answered(c: Campaign, lane: Lane, event: ev.ProbeAnswered, out: list[Instruction]) -> None:
+    """A device in service was called before it takes a turn. No answer costs no point anything."""
+    if event.ok:
+        heard(c, lane)
+    elif event.unfit:
+        quarantine(c, lane, event.error, out)
+    elif lane.out_of_service is None:
+        opened = lane.breaker.failed("", event.error, c.now_s)
+        out.append(do.Note("unanswered", lane.id, None, {"error": event.error[:600], **health(c, lane)}))
+        failed(c, lane, None, opened, event.error, out, patience=1)
 
 
 # -- out of service ---------------------------------------------------------------------------------------------------

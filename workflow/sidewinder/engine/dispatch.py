@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from sidewinder.core.events import (
+    OUTLIVES_S,
     Acked,
     AttemptBusy,
     AttemptStale,
@@ -86,13 +87,17 @@ class Dispatch:
         return self._start(instruction, job)
 
     async def _start(self, instruction: StartAttempt, job: Job) -> Event:
-        attempt = instruction.attempt
-        await job.prepare()
-        task = job.build()
-        job.starting(attempt.n, utc_now())
-        async with job.link.client() as client:
-            await job.link.clock.before_run(client)
-            started = await client.start(job.run_id, attempt.n, task, instruction.slot)
+        attempt, may_run_s = instruction.attempt, 0.0
+        try:
+            await job.prepare()
+            task = job.build()
+            job.starting(attempt.n, utc_now())
+            async with job.link.client() as client:
+                await job.link.clock.before_run(client)
+                may_run_s = OUTLIVES_S  # the start is on its way
+                started = await client.start(job.run_id, attempt.n, task, instruction.slot)
+        except TransportError as error:
+            return TransportFailed(attempt, str(error), may_run_s)
         match started.outcome:
             case "busy":
                 if started.mine and started.held_by is not None:
@@ -119,7 +124,8 @@ class Dispatch:
                 try:
                     return await self._attach_once(attempt, job, loss)
                 except TransportError as error:
-                    await loss.pause(error)
+                    if not await loss.pause(error):
+                        return TransportFailed(attempt, str(error), loss.may_run_s)
         finally:
             if self._losses.get(attempt) is loss:
                 del self._losses[attempt]
@@ -135,7 +141,8 @@ class Dispatch:
             if ended.state != "finished":
                 # rebooted, or its runner died: what that means is decided when the core has asked
                 why = f" ({ended.why})" if ended.why else ""
-                return TransportFailed(attempt, f"{job.link.device.id}: the run was {ended.state}{why}")
+                may_run_s = 0.0 if ended.why == "rebooted" else OUTLIVES_S
+                return TransportFailed(attempt, f"{job.link.device.id}: the run was {ended.state}{why}", may_run_s)
             raw = await client.fetch(job.run_id, attempt.n)
             with suppress(TransportError):  # the result is here; its clock is as good as the reading before it
                 await job.link.clock.after_run(client)
@@ -166,7 +173,12 @@ class Dispatch:
         return Acked(instruction.attempt)
 
     async def probe(self, instruction: Probe) -> Event:
-        await self._links[instruction.device].probe()
+        link = self._links[instruction.device]
+        if instruction.call:
+            async with link.client():  # connected is all that is asked
+                pass
+        else:
+            await link.probe()
         return ProbeAnswered(instruction.device, True)
 
     async def move(self, instruction: Move) -> Event:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from sidewinder.core.events import OUTLIVES_S
 from sidewinder.core.instructions import Note
 from sidewinder.errors import TransportError
 from sidewinder.model import AttemptId
@@ -35,23 +36,29 @@ class LinkLoss:
         """Nobody wants the result any more: do not wait for the link to come back."""
         self._hopeless.set()
 
-    async def pause(self, error: TransportError) -> None:
-        """After a failure: wait for the next try. Raises ``error`` when the run cannot be alive any more."""
+    @property
+    def may_run_s(self) -> float:
+        """How long the run may go on from now: the device heard of us last before the link was known to be lost."""
+        away_s = 0.0 if self._since_s is None else asyncio.get_running_loop().time() - self._since_s
+        return max(0.0, OUTLIVES_S - away_s)
+
+    async def pause(self, error: TransportError) -> bool:
+        """After a failure: wait for the next try. False: there is none, the lease is over or nobody wants the run."""
         now_s = asyncio.get_running_loop().time()
         if self._since_s is None:
             self._since_s, self._tries = now_s, 0
             if not self._hopeless.is_set():
                 self._note("link_lost", error=str(error), lease_s=self._lease_s)
         if self._hopeless.is_set() or now_s - self._since_s >= self._lease_s:
-            raise error
+            return False
         pause_s = PAUSES_S[min(self._tries, len(PAUSES_S) - 1)]
         self._tries += 1
         try:
             async with asyncio.timeout(pause_s):
                 await self._hopeless.wait()
         except TimeoutError:
-            return
-        raise error
+            return True
+        return False
 
     def over(self, state: str) -> None:
         """The device answers again, and this is what it says of the run."""

@@ -94,7 +94,9 @@ class Reactor:
             if devices is not None and name not in devices:
                 continue  # one that is down would be probed, and nobody waits for it
             self._links[device.id] = session.links[name]
-            self.happened(DeviceAdded(device, name, policy, session.health.earlier(name)))
+            # a sibling's runs are its own business: devices shared by two controllers share no turns
+            in_flight = session.in_flight(name) if self._whole_sweep else ()
+            self.happened(DeviceAdded(device, name, policy, session.health.earlier(name), in_flight))
         measured_here = any(device.kind == "local" for device in session.plan.lab.devices.values())
         if measured_here and not policy.controller_shares_local:
             self._ordinary.takes_turns = True

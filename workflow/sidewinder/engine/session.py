@@ -20,7 +20,7 @@ from sidewinder.files.done import Done
 from sidewinder.files.ledger import Ledger
 from sidewinder.files.lock import ControllerLock
 from sidewinder.labels import Labeller
-from sidewinder.model import Device, Json, Plan, Point
+from sidewinder.model import AttemptId, Device, Json, Plan, Point
 
 from .devices import DeviceLink, OpenClient, agent_opener
 from .health import Health
@@ -118,6 +118,11 @@ class Session:
             last_attempt=flight.n if flight else self.replay.highest.get(run_id, 0),
             in_flight=flight is not None,
         )
+
+    def in_flight(self, device: str) -> tuple[AttemptId, ...]:
+        """What may run on this device right now, whether it is asked for in this invocation or not."""
+        flights = self.replay.in_flight.items()
+        return tuple(AttemptId(self.work_id(run_id), f.n) for run_id, f in flights if f.device == device)
 
     # -- what is known of a point
 

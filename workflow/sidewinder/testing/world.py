@@ -1,7 +1,8 @@
 """A world: a small language for telling a campaign what happens and saying what must follow.
 
 A test reads as a story: things happen (``queue``, ``happens``, ``advance``), and every instruction that follows must be
-expected (``expect``) or the story fails at its end. Invariants are checked after each event.
+expected (``expect``) or the story fails at its end. Invariants are checked after each event. A device that is called
+before it takes a turn of its group answers at once, unless the story puts it into ``silent``.
 
 ::
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import random
 import types
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -41,6 +43,7 @@ class World:
         self.campaign = Campaign(self.policy, random.Random(seed))
         self.pending: list[Instruction] = []  # not yet expected
         self.notes: list[do.Note] = []  # expected only where a story asks for them
+        self.silent: set[str] = set()
         self._timers: list[tuple[float, str]] = []
         for device in devices:
             self.happens(ev.DeviceAdded(device))
@@ -57,12 +60,15 @@ class World:
 
     def happens(self, *events: Event) -> None:
         """These events arrive, one after the other, now."""
-        for event in events:
-            for instruction in self.campaign.handle(event, self.clock.monotonic_s):
+        todo = deque(events)
+        while todo:
+            for instruction in self.campaign.handle(todo.popleft(), self.clock.monotonic_s):
                 if isinstance(instruction, do.Note):
                     self.notes.append(instruction)
                 elif isinstance(instruction, do.SetTimer):
                     self._timers.append((instruction.at_s, instruction.timer))
+                elif isinstance(instruction, do.Probe) and instruction.call and instruction.device not in self.silent:
+                    todo.appendleft(ev.ProbeAnswered(instruction.device, True))
                 else:
                     self.pending.append(instruction)
             self.campaign.check_invariants()
