@@ -21,6 +21,7 @@ from sidewinder.errors import DeviceFault, InternalError, TransportError
 from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
 
 from .base import Channel, Transport
+from .fetching import Receiver, fetch_files
 from .frames import BadFrame, Frame, FrameStream, encode
 from .staging import Stager
 
@@ -29,7 +30,6 @@ CALL_S = 30.0
 FACTS_S = 60.0
 STOP_S = 30.0
 HEARTBEAT_PATIENCE_S = 15.0  # at least so long a heartbeat may take before the link counts as lost
-CHUNK_BYTES = 1 << 20
 DEVICE_ERRORS = {
     "disk_full": "its disk is full",
     "read_only": "its file system is read-only",
@@ -185,7 +185,7 @@ class AgentClient:
         if self.hello is not None and self.hello.boot_id == told["boot_id"] and self.hello.node == told["node"]:
             facts = self.hello.facts
         else:
-            facts = _without(await self.call("facts", wait_s=FACTS_S))
+            facts = _without(await self.call("facts", wait_s=FACTS_S, env=dict(self.device.env)))
         return Hello(
             told["version"],
             told["python"],
@@ -413,6 +413,12 @@ class AgentClient:
         ``ConfigError`` too: the file here is missing or changes."""
         return await self._stager.stage(source, sha256, progress)
 
+    def store_path(self, sha256: str) -> str:
+        """Where the device keeps this content once it is staged. Known from the first connection on."""
+        if self.hello is None:
+            raise TransportError(f"{self._point_of}: not connected")
+        return f"{self.hello.state_dir}/store/{sha256}"
+
     async def staged(self, sha256s: Sequence[str]) -> dict[str, str]:
         """Which of these contents are on the device whole, with their paths there. One round trip."""
         return await self._stager.staged(sha256s)
@@ -550,28 +556,16 @@ class AgentClient:
             future.set_result(status)
 
     async def fetch(self, run_id: str, n: int) -> RawResult:
-        """The raw result of a finished attempt, with the files that its task wanted home."""
+        """The raw result of a finished attempt; what it left in files is ``fetch_files``."""
         result = self._session.results.pop((run_id, n), None) if self._session is not None else None
         if result is None:
             _, result = await self.call("result", wait_s=120.0, **self._attempt(run_id, n))
         document, streams = split_result(result)
-        files: dict[str, bytes] = {}
-        for entry in document.get("files") or ():
-            content = bytearray()
-            while len(content) < entry["bytes"]:
-                _, piece = await self.call(
-                    "file",
-                    number=entry["number"],
-                    offset=len(content),
-                    size=CHUNK_BYTES,
-                    wait_s=120.0,
-                    **self._attempt(run_id, n),
-                )
-                if not piece:
-                    raise TransportError(f"{self._point_of}: {entry['path']} ended after {len(content)} bytes")
-                content += piece
-            files[entry["path"]] = bytes(content)
-        return raw_result(document, streams, files, self.hello.facts if self.hello else EMPTY)
+        return raw_result(document, streams, self.hello.facts if self.hello else EMPTY)
+
+    async def fetch_files(self, run_id: str, n: int, entries: Sequence[Mapping[str, Json]], to: Receiver) -> None:
+        """Bring the ``files`` of a raw result home. Raises what ``to`` raises, too."""
+        await fetch_files(self, self._attempt(run_id, n), entries, to)
 
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
@@ -603,7 +597,11 @@ def task_message(task: Task) -> dict[str, Any]:
         "require": list(task.require),
         "sample_hz": task.sample_hz,
         "sample_power": task.sample_power,
+        "idle_gate": dict(task.idle_gate),
+        "inputs": [list(one) for one in task.inputs],
+        "folders": list(task.folders),
         "outputs": list(task.outputs),
+        "logs": list(task.logs),
     }
 
 
@@ -614,9 +612,7 @@ def split_result(data: bytes) -> tuple[dict[str, Any], bytes]:
     return document, rest[int(size) :]
 
 
-def raw_result(
-    document: Mapping[str, Any], blob: bytes, files: Mapping[str, bytes], facts: Mapping[str, Json]
-) -> RawResult:
+def raw_result(document: Mapping[str, Any], blob: bytes, facts: Mapping[str, Json]) -> RawResult:
     out, err = _streams(document, blob)
     return RawResult(
         state=document["state"],
@@ -631,7 +627,7 @@ def raw_result(
         tree_dead=document["tree_dead"],
         evidence=document["evidence"],
         device=facts,
-        files=files,
+        files=tuple(document.get("files") or ()),
     )
 
 
