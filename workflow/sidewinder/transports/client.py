@@ -21,7 +21,6 @@ from sidewinder.errors import DeviceFault, InternalError, TransportError
 from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
 
 from .base import Channel, Transport
-from .fetching import Receiver, fetch_files
 from .frames import BadFrame, Frame, FrameStream, encode
 from .staging import Stager
 
@@ -30,6 +29,7 @@ CALL_S = 30.0
 FACTS_S = 60.0
 STOP_S = 30.0
 HEARTBEAT_PATIENCE_S = 15.0  # at least so long a heartbeat may take before the link counts as lost
+CHUNK_BYTES = 1 << 20
 DEVICE_ERRORS = {
     "disk_full": "its disk is full",
     "read_only": "its file system is read-only",
@@ -185,7 +185,7 @@ class AgentClient:
         if self.hello is not None and self.hello.boot_id == told["boot_id"] and self.hello.node == told["node"]:
             facts = self.hello.facts
         else:
-            facts = _without(await self.call("facts", wait_s=FACTS_S, env=dict(self.device.env)))
+            facts = _without(await self.call("facts", wait_s=FACTS_S))
         return Hello(
             told["version"],
             told["python"],
@@ -556,16 +556,28 @@ class AgentClient:
             future.set_result(status)
 
     async def fetch(self, run_id: str, n: int) -> RawResult:
-        """The raw result of a finished attempt; what it left in files is ``fetch_files``."""
+        """The raw result of a finished attempt, with the files that its task wanted home."""
         result = self._session.results.pop((run_id, n), None) if self._session is not None else None
         if result is None:
             _, result = await self.call("result", wait_s=120.0, **self._attempt(run_id, n))
         document, streams = split_result(result)
-        return raw_result(document, streams, self.hello.facts if self.hello else EMPTY)
-
-    async def fetch_files(self, run_id: str, n: int, entries: Sequence[Mapping[str, Json]], to: Receiver) -> None:
-        """Bring the ``files`` of a raw result home. Raises what ``to`` raises, too."""
-        await fetch_files(self, self._attempt(run_id, n), entries, to)
+        files: dict[str, bytes] = {}
+        for entry in document.get("files") or ():
+            content = bytearray()
+            while len(content) < entry["bytes"]:
+                _, piece = await self.call(
+                    "file",
+                    number=entry["number"],
+                    offset=len(content),
+                    size=CHUNK_BYTES,
+                    wait_s=120.0,
+                    **self._attempt(run_id, n),
+                )
+                if not piece:
+                    raise TransportError(f"{self._point_of}: {entry['path']} ended after {len(content)} bytes")
+                content += piece
+            files[entry["path"]] = bytes(content)
+        return raw_result(document, streams, files, self.hello.facts if self.hello else EMPTY)
 
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
@@ -597,11 +609,7 @@ def task_message(task: Task) -> dict[str, Any]:
         "require": list(task.require),
         "sample_hz": task.sample_hz,
         "sample_power": task.sample_power,
-        "idle_gate": dict(task.idle_gate),
-        "inputs": [list(one) for one in task.inputs],
-        "folders": list(task.folders),
         "outputs": list(task.outputs),
-        "logs": list(task.logs),
     }
 
 
@@ -612,7 +620,9 @@ def split_result(data: bytes) -> tuple[dict[str, Any], bytes]:
     return document, rest[int(size) :]
 
 
-def raw_result(document: Mapping[str, Any], blob: bytes, facts: Mapping[str, Json]) -> RawResult:
+def raw_result(
+    document: Mapping[str, Any], blob: bytes, files: Mapping[str, bytes], facts: Mapping[str, Json]
+) -> RawResult:
     out, err = _streams(document, blob)
     return RawResult(
         state=document["state"],
@@ -627,7 +637,7 @@ def raw_result(document: Mapping[str, Any], blob: bytes, facts: Mapping[str, Jso
         tree_dead=document["tree_dead"],
         evidence=document["evidence"],
         device=facts,
-        files=tuple(document.get("files") or ()),
+        files=files,
     )
 
 
