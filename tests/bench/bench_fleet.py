@@ -1,8 +1,9 @@
 """What a fleet costs its controller: 50 devices over SSH, 5 000 points, the whole sweep through Snakemake.
 
 The no-op is the command `true`, the cheapest run there is on a device (the workload `noop` never leaves the
-controller). Each device is a real sshd on loopback with keys, home folder and agent state of its own. They all share this
-machine's cores, so the sweep takes as long as its devices do: CPU a point says what one core of a controller could feed.
+controller). Each device is a real sshd on loopback with keys, home folder and agent state of its own. They all share
+this machine's cores, so the sweep takes as long as its devices do: CPU a point says what one core of a controller could
+feed.
 
     python tests/bench/bench_fleet.py [DEVICES] [POINTS]
 

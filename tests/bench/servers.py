@@ -1,4 +1,4 @@
-"""Servers for the benchmarks: real OpenSSH on loopback, and a controller that knows nothing of the person who runs it."""
+"""Servers for the benchmarks: real OpenSSH on loopback, and a controller that knows nothing of who runs it."""
 
 from __future__ import annotations
 
