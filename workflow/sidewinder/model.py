@@ -73,6 +73,7 @@ class Device:
     dram_peak_GBs: float | None = None
     dram_measured_GBs: float | None = None
     accelerator: str | None = None
+    idle_gate: Mapping[str, float] = EMPTY  # what each of its points waits for (`Task.idle_gate`); not in the identity
     lock: str = "slot"  # name of the slot lock on the device; two devices of one host need two names
     settings: Mapping[str, Json] = EMPTY  # the transport's keys (host, user, image, ...)
     backends: Mapping[str, Mapping[str, Json]] = EMPTY  # one block per backend: llamacpp: {bin_dir: ...}
@@ -221,6 +222,7 @@ class Task:
     require: tuple[str, ...] = ()  # prepare steps that must succeed ("governor", "freq_khz"), else the run is refused
     sample_hz: float | None = None  # None: no telemetry
     sample_power: bool = False
+    idle_gate: Mapping[str, float] = EMPTY  # `max_busy_share`, `window_s`, `wait_s`; empty: start at once
     inputs: tuple[StagedInput, ...] = ()  # only in a fresh folder, as `folders` (a user's own rule)
     folders: tuple[str, ...] = ()  # made in it before the command starts
     outputs: tuple[str, ...] = ()  # files and folders below cwd to bring home when the command ended with 0

@@ -17,6 +17,7 @@ from .cgroups import own_cgroup
 from .clocks import boot_id, lease_clock_s, process_start, stamp, stamps_between
 from .digests import DigestCache
 from .evidence import Conditions, compare
+from .idle import NotIdle, wait_for_idle
 from .prepare import Preparation
 from .processes import (
     COOKIE_NAME,
@@ -207,6 +208,7 @@ class Runner:
             refusal = preparation.refusal()
             if refusal:
                 raise Refused("axis_not_applied", refusal)
+            self._pass_idle_gate()
             document["state"] = self._measure(argv)
         except Refused as refused:
             document.update(state=refused.state, error=refused.error, detail=refused.detail)
@@ -226,6 +228,15 @@ class Runner:
         os.close(self.lock_fd)  # before the sockets: who is told that the run ended finds the slot free
         for client in list(self.clients):
             client.close()
+
+    def _pass_idle_gate(self) -> None:
+        """After the preparation, whose own work must not be taken for somebody else's."""
+        if self.task.get("idle_gate"):
+            try:
+                self.evidence["idle"] = wait_for_idle(self.task["idle_gate"], self.root, self._settle)
+            except NotIdle as busy:
+                self.evidence["idle"] = busy.seen
+                raise Refused("not_idle", str(busy)) from None
 
     def _check_files(self) -> "list[str]":
         """Refuse the run when a file is not there or not the declared one; return the argv with ``~`` expanded in the

@@ -100,6 +100,8 @@ def _read_device(
     both: list[str] = sorted(set(checked.secrets) & set(checked.env or {}))
     if both:
         problems.add(f"{both[0]} is both in env (written down) and in secrets (never written down)", path)
+    if checked.idle_gate is not None and checked.max_concurrency > 1:
+        problems.add("its own runs would keep the device busy: it needs a max_concurrency of 1", (*path, "idle_gate"))
     return None if len(problems) > before else _device(name, kind, checked, breaker, settings, engines)
 
 
@@ -145,6 +147,7 @@ def _device(
         dram_peak_GBs=section.dram_peak_GBs,
         dram_measured_GBs=section.dram_measured_GBs,
         accelerator=section.accelerator,
+        idle_gate=section.idle_gate.model_dump() if section.idle_gate is not None else EMPTY,
         lock=section.lock or "",
         settings=settings or EMPTY,
         backends={key: dict(engine) for key, engine in engines.items() if engine} or EMPTY,

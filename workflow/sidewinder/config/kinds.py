@@ -186,6 +186,7 @@ Seconds = Annotated[float, Checked(_at_least(values.number, 0), type="number", m
 SecondsOrNever = Annotated[
     float | str, Checked(_seconds_or_never, anyOf=[{"type": "number", "minimum": 0}, {"const": "never"}])
 ]
+Window = Annotated[float, Checked(_at_least(values.number, 0.1), type="number", minimum=0.1)]
 Rate = Annotated[float, Checked(_above_zero, type="number", exclusiveMinimum=0)]
 Factor = Annotated[float, Checked(_at_least(values.number, 1), type="number", minimum=1)]
 Share = Annotated[float, Checked(_at_least(values.number, 0, 1), type="number", minimum=0, maximum=1)]

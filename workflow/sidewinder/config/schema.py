@@ -64,6 +64,14 @@ class PrepareSection(Section):
     restore_governor: kinds.Flag | None = None
 
 
+class IdleGateSection(Section):
+    """How idle a machine must be before a run starts there. Counters tick each 10 ms: a shorter window says nothing."""
+
+    max_busy_share: kinds.Share = 0.1
+    window_s: kinds.Window = 1.0
+    wait_s: kinds.Seconds = 60.0
+
+
 class DeviceSection(Section):
     """Keys of every kind of device (M-18); a block named after a backend may stand beside them."""
 
@@ -80,6 +88,7 @@ class DeviceSection(Section):
     failover_to: kinds.Texts = []
     resource_group: kinds.Text | None = None
     group_max_concurrency: kinds.Positive | None = None
+    idle_gate: IdleGateSection | None = None
     lock: kinds.Text | None = None
     dram_peak_GBs: kinds.Rate | None = None
     dram_measured_GBs: kinds.Rate | None = None

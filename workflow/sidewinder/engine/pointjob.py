@@ -143,7 +143,10 @@ class PointJob:
             except Exception as error:
                 # docs/design.md §3: our own code could not build the task, without the device: that is `config`
                 raise ConfigError(f"backend {self.point.backend} could not build the task: {_said(error)}") from error
-            self._task = task if self.inline else with_environment(_started_from_here(device, task), device)
+            if not self.inline:
+                task = with_environment(_started_from_here(device, task), device)
+                task = replace(task, idle_gate=device.idle_gate) if device.idle_gate else task
+            self._task = task
         return self._task
 
     @property

@@ -63,6 +63,7 @@ _CONDITIONS: Final = (
     "vmstat_oom_kills",
     "leftover_killed",
     "prepare",
+    "idle",
     "stamps",
 )
 

@@ -48,6 +48,8 @@ BAD_ENDS = (
     Evidence("timeout"),
     Evidence("spawn_failed", error="not_found"),
     Evidence("refused", error="file_missing"),
+    Evidence("refused", error="not_idle"),
+    Evidence("done", 0, suspended_s=30.0),
     Evidence("lease_expired"),
 )
 

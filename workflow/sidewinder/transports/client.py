@@ -609,6 +609,7 @@ def task_message(task: Task) -> dict[str, Any]:
         "require": list(task.require),
         "sample_hz": task.sample_hz,
         "sample_power": task.sample_power,
+        "idle_gate": dict(task.idle_gate),
         "outputs": list(task.outputs),
     }
 
