@@ -25,10 +25,12 @@ HASH_CHARS: Final = 12
 DEVICE_ID_RULE: Final = "1 to 63 of the characters A-Z a-z 0-9 . _ -, the first one a letter or a digit"
 
 _DEVICE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_HOST_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
+_POD_PREFIX = "sidewinder-"
 _NAME_CHARS = 20  # of device and of model in the slug, so that the axes behind them stay readable
 
 _SCALARS = (
@@ -58,8 +60,26 @@ _CONTAINERS = ("prepare", "parameters", "extra", "command")
 _scalars_of = attrgetter(*_SCALARS)
 _but_run_id_of = attrgetter(*[field.name for field in fields(Point)][1:])
 _containers_of = attrgetter(*_CONTAINERS)
-# What a pod is made of decides its speed (M-42); its name, namespace and node do not belong to the declaration.
-_PLACEMENT = ("image", "cpu", "memory", "cpu_request", "memory_request", "runtime_class")
+# What a pod is made of decides its speed (M-42), and so does a node that it is pinned to. Its name, its namespace and
+# how it gets there (tolerations, priority, service account, timeouts) do not belong to the declaration. Nor does
+# `host_mounts`, mlsys' key: its labs keep their run ids.
+_PLACEMENT = (
+    "image",
+    "cpu",
+    "memory",
+    "ephemeral_storage",
+    "cpu_request",
+    "memory_request",
+    "ephemeral_storage_request",
+    "resources",
+    "runtime_class",
+    "node_name",
+    "node_selector",
+    "affinity",
+    "env_from_secrets",
+    "volumes",
+    "pod_template",
+)
 
 
 def canonical(value: Any) -> str:
@@ -190,6 +210,15 @@ def with_run_id(point: Point, device: Device, model: Model | None = None) -> Poi
     """The point under its own run id: for a fresh point, and for one that was moved to another device."""
     # dataclasses.replace does the same in eight times the time, which is felt with tens of thousands of points
     return Point(run_id(identity(point, device, model), slug_parts(point)), *_but_run_id_of(point))
+
+
+def pod_name(device_id: str) -> str:
+    """The name of a device's pod where none is given: readable, a host name, another for every device."""
+    if len(device_id) <= MAX_RUN_ID_CHARS - len(_POD_PREFIX) and _HOST_NAME.fullmatch(device_id):
+        return _POD_PREFIX + device_id
+    tail = "-" + hashlib.sha256(device_id.encode("utf-8")).hexdigest()[:6]
+    slug = _slug(device_id)[: MAX_RUN_ID_CHARS - len(_POD_PREFIX) - len(tail)].rstrip("-")
+    return f"{_POD_PREFIX}{slug}{tail}"
 
 
 def check_device_id(text: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,18 +13,23 @@ from sidewinder import ids
 from sidewinder.errors import ConfigError
 from sidewinder.model import EMPTY, Device
 
-from . import standins
+from . import pods, standins
 from .positions import Path
 from .problems import Problems
-from .schema import KINDS, SECTION_OF, BreakerSection, DeviceSection
+from .schema import KINDS, SECTION_OF, BreakerSection, DeviceSection, KubernetesSection
 
-_ALIASES: Final = {"cpu_limit": "cpu", "memory_limit": "memory"}  # mlsys' names for the same thing
 _COMMON: Final = frozenset(DeviceSection.model_fields) - {"workdir"}
 
 
 def read_devices(
-    raw: object, breaker: BreakerSection, backends: frozenset[str], problems: Problems
+    raw: object,
+    breaker: BreakerSection,
+    backends: frozenset[str],
+    problems: Problems,
+    files: Sequence[str] = (),
+    base_dir: str = ".",
 ) -> dict[str, Device]:
+    """``files`` and ``base_dir``: where a file that a device names is looked for."""
     if not isinstance(raw, Mapping) or not raw:
         problems.add("at least one device must be defined here (`devices: {local: {}}` is this machine)", ("devices",))
         return {}
@@ -36,10 +41,11 @@ def read_devices(
         except ConfigError as error:
             problems.add(error.rule, ("devices", name), value=name)
             continue
-        device = _read_device(name, section, breaker, backends, problems)
+        device = _read_device(name, section, breaker, backends, problems, files, base_dir)
         if device is not None:
             found[name] = device
     standins.check_names(found, raw, problems)
+    pods.check_twins(found.values(), problems)
     return _with_locks(found, raw)
 
 
@@ -65,7 +71,13 @@ def kind_of(section: Mapping[str, Any]) -> str:
 
 
 def _read_device(
-    name: str, raw: object, breaker: BreakerSection, backends: frozenset[str], problems: Problems
+    name: str,
+    raw: object,
+    breaker: BreakerSection,
+    backends: frozenset[str],
+    problems: Problems,
+    files: Sequence[str],
+    base_dir: str,
 ) -> Device | None:
     path: Path = ("devices", name)
     if raw is not None and not isinstance(raw, Mapping):
@@ -95,8 +107,8 @@ def _read_device(
         problems.add_invalid(error, path, schema)
         return None
     settings = _settings(checked, path, problems)
-    if kind == "kubernetes" and not (settings.get("image") or settings.get("pod")):
-        problems.add("a device of kind kubernetes needs an `image`, or the name of a running `pod`", path)
+    if isinstance(checked, KubernetesSection):
+        pods.check(checked, settings, path, files, base_dir, problems)
     both: list[str] = sorted(set(checked.secrets) & set(checked.env or {}))
     if both:
         problems.add(f"{both[0]} is both in env (written down) and in secrets (never written down)", path)
@@ -109,7 +121,7 @@ def _settings(section: DeviceSection, path: Path, problems: Problems) -> dict[st
     """What only the transport understands, as far as it was given."""
     given = section.model_dump(exclude_unset=True, exclude_none=True)
     found = {key: value for key, value in given.items() if key not in _COMMON}
-    for alias, name in _ALIASES.items():
+    for alias, name in pods.ALIASES.items():
         if alias in found:
             if name in found:
                 problems.add(f"{alias} and {name} are the same setting: give one", (*path, alias))

@@ -15,7 +15,6 @@ from pydantic_core import core_schema
 from . import values
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARAMETER: Final = re.compile(r"[^\W\d][\w.-]{0,62}")
 _EXPERIMENT: Final = re.compile(r"[^\W_][^/\\\x00-\x1f\x7f]{0,99}")
@@ -67,15 +66,6 @@ def _distinct(found: list[Any]) -> list[Any]:
         raise values.rule(
             f"the same value stands here more than once, each would be the same point: {', '.join(twice)}"
         )
-    return found
-
-
-def _quantity(value: Any) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
-    found = values.text(value)
-    if not _QUANTITY.fullmatch(found):
-        raise values.rule("must be a Kubernetes quantity such as 2, 500m or 4Gi")
     return found
 
 
@@ -190,7 +180,6 @@ Window = Annotated[float, Checked(_at_least(values.number, 0.1), type="number", 
 Rate = Annotated[float, Checked(_above_zero, type="number", exclusiveMinimum=0)]
 Factor = Annotated[float, Checked(_at_least(values.number, 1), type="number", minimum=1)]
 Share = Annotated[float, Checked(_at_least(values.number, 0, 1), type="number", minimum=0, maximum=1)]
-Quantity = Annotated[str, Checked(_quantity, type=["string", "number"])]
 Digest = Annotated[str, Checked(_digest, type="string", pattern="^[0-9a-fA-F]{64}$")]
 FlashAttention = Annotated[bool | str, Checked(_flash, enum=[True, False, "auto"])]
 Experiment = Annotated[

@@ -50,7 +50,7 @@ def load(
     experiment = document.experiment or _stem(files) or "unnamed"
     backends = frozenset(registry.known()) | FOREIGN_BACKENDS
     warnings: list[str] = []
-    devices = read_devices(cleaned.get("devices"), document.policy.breaker, backends, problems)
+    devices = read_devices(cleaned.get("devices"), document.policy.breaker, backends, problems, files, base_dir)
     models = read_models(cleaned.get("models"), problems, warnings)
     blocks = read_blocks(cleaned, base_dir, files, problems)
     expansion = Expansion(

@@ -6,12 +6,13 @@ A section is checked on its own (one device, one model, one matrix block), so th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
-from . import kinds
+from . import kinds, pod_kinds
 
 KINDS: Final = ("local", "ssh", "kubernetes")
 
@@ -111,30 +112,80 @@ class SshSection(DeviceSection):
     ssh_options: kinds.Texts = []
 
 
+class HostMountSection(Section):
+    """A folder or file of the node, as mlsys writes it; `volumes` says the same and more."""
+
+    host_path: pod_kinds.MountPath
+    mount_path: pod_kinds.MountPath
+    read_only: kinds.Flag = True
+    type: Literal["", "Directory", "DirectoryOrCreate", "File", "FileOrCreate"] = "Directory"
+    name: pod_kinds.Label | None = None
+
+
+class EmptyDirSection(Section):
+    """A folder that lives as long as the pod; `medium: Memory` keeps it in memory, which counts against its limit."""
+
+    medium: Literal["", "Memory"] | None = None
+    size_limit: pod_kinds.Bytes | None = None
+
+
+class VolumeSection(Section):
+    """A folder that the pod sees: one of the four sources."""
+
+    mount_path: pod_kinds.MountPath
+    host_path: pod_kinds.MountPath | None = None
+    pvc: pod_kinds.Name | None = None
+    config_map: pod_kinds.Name | None = None
+    empty_dir: EmptyDirSection | None = None
+    type: Literal["", "Directory", "DirectoryOrCreate", "File", "FileOrCreate"] | None = None
+    sub_path: kinds.Text | None = None
+    read_only: kinds.Flag = False
+
+
+class TolerationSection(Section):
+    key: pod_kinds.LabelKey | None = None
+    operator: Literal["Equal", "Exists"] | None = None
+    value: pod_kinds.LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    toleration_seconds: kinds.Natural | None = None
+
+
 class KubernetesSection(DeviceSection):
     """A container in a pod (M-84). `cpu` and `memory` are limits; requests are the same unless given."""
 
-    image: kinds.Text | None = None
-    pod: kinds.Text | None = None
-    namespace: kinds.Text | None = None
-    container: kinds.Text | None = None
+    image: pod_kinds.Image | None = None
+    pod: pod_kinds.Name | None = None
+    namespace: pod_kinds.Label | None = None
+    container: pod_kinds.Label | None = None
+    create: kinds.Flag | None = None
     create_pod: kinds.Flag | None = None
     ready_timeout_s: kinds.Seconds | None = None
+    idle_timeout_s: pod_kinds.IdleSeconds | None = None
     kubectl: kinds.Texts = []
     kubeconfig: kinds.Text | None = None
     context: kinds.Text | None = None
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    cpu: kinds.Quantity | None = None
-    memory: kinds.Quantity | None = None
-    cpu_limit: kinds.Quantity | None = None
-    memory_limit: kinds.Quantity | None = None
-    cpu_request: kinds.Quantity | None = None
-    memory_request: kinds.Quantity | None = None
-    host_mounts: list[dict[str, Any]] | None = None
-    node_selector: dict[str, str] | None = None
-    node_name: kinds.Text | None = None
-    tolerations: list[dict[str, Any]] | None = None
-    runtime_class: kinds.Text | None = None
+    image_pull_secrets: pod_kinds.Names = []
+    cpu: pod_kinds.Cpu | None = None
+    memory: pod_kinds.Bytes | None = None
+    ephemeral_storage: pod_kinds.Bytes | None = None
+    cpu_limit: pod_kinds.Cpu | None = None
+    memory_limit: pod_kinds.Bytes | None = None
+    cpu_request: pod_kinds.Cpu | None = None
+    memory_request: pod_kinds.Bytes | None = None
+    ephemeral_storage_request: pod_kinds.Bytes | None = None
+    resources: dict[pod_kinds.ResourceName, pod_kinds.Count] | None = None
+    host_mounts: list[HostMountSection] | None = None
+    volumes: list[VolumeSection] | None = None
+    env_from_secrets: dict[kinds.EnvName, pod_kinds.SecretKey] | None = None
+    node_selector: dict[pod_kinds.LabelKey, pod_kinds.LabelValue] | None = None
+    node_name: pod_kinds.Name | None = None
+    affinity: dict[str, Any] | None = None
+    tolerations: list[TolerationSection] | None = None
+    runtime_class: pod_kinds.Name | None = None
+    priority_class: pod_kinds.Name | None = None
+    service_account: pod_kinds.Name | None = None
+    pod_template: kinds.Text | dict[str, Any] | None = None
 
 
 SECTION_OF: Final[dict[str, type[DeviceSection]]] = {
@@ -213,13 +264,21 @@ class Document(Section):
 def known_keys(model: type[BaseModel], loc: tuple[int | str, ...] = ("",)) -> list[str]:
     """The keys allowed in the mapping that holds the last part of ``loc``."""
     for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        kind = field.annotation if field else None
-        inner = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Section)]
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        inner = list(_sections_in(field.annotation)) if field else []
         if not inner:
             return []
         model = inner[0]
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _sections_in(kind: Any) -> Iterator[type[Section]]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        yield kind
+    for inner in get_args(kind):
+        yield from _sections_in(inner)
 
 
 def json_schema(backends: tuple[str, ...], aliases: dict[str, str]) -> dict[str, Any]:
