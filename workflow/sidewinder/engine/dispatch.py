@@ -7,7 +7,7 @@ an event in ``border``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from sidewinder.core.events import (
     OUTLIVES_S,
     Acked,
     AttemptBusy,
+    AttemptRefused,
     AttemptStale,
     AttemptStarted,
     Event,
@@ -27,9 +28,9 @@ from sidewinder.core.events import (
     StatusAnswered,
     TransportFailed,
 )
-from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Move, Parse, Probe, Publish, StartAttempt
+from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Move, Note, Parse, Probe, Publish, StartAttempt
 from sidewinder.errors import TransportError
-from sidewinder.model import AttemptId, Evidence, RawResult
+from sidewinder.model import AttemptId, Evidence, Failure, FailureClass, RawResult
 
 from . import moves
 from .clock import utc_now
@@ -49,6 +50,7 @@ class Dispatch:
         """``tell`` takes notes for people: a link that broke and came back changes nothing for the core."""
         self._jobs, self._links, self._tell = jobs, links, tell
         self._losses: dict[AttemptId, LinkLoss] = {}  # of the attempts that are waited for
+        self._stopped = asyncio.Event()
         self.table: dict[type[Any], Callable[[Any], Answer]] = {
             AskStatus: self.ask_status,
             StartAttempt: self.start,
@@ -89,7 +91,11 @@ class Dispatch:
     async def _start(self, instruction: StartAttempt, job: Job) -> Event:
         attempt, may_run_s = instruction.attempt, 0.0
         try:
-            await job.prepare()
+            if not job.brings:
+                await job.prepare()
+            elif not await self._before_a_stop(self._bring(instruction, job)):
+                said = f"stopped while its files were brought to {job.link.device.id}"
+                return AttemptRefused(attempt, Failure(FailureClass.CANCELLED, said))
             task = job.build()
             job.starting(attempt.n, utc_now())
             async with job.link.client() as client:
@@ -108,6 +114,34 @@ class Dispatch:
             case "stale":
                 return AttemptStale(attempt, started.max_attempt)
         return AttemptStarted(attempt)
+
+    async def _bring(self, instruction: StartAttempt, job: Job) -> None:
+        def tell(file: str, have: int, total: int) -> None:
+            fields = {"name": file, "bytes": have, "total_bytes": total}
+            self._tell(Note("staging", instruction.device, instruction.attempt.work_id, fields))
+
+        await job.prepare()
+        job.build()  # a task that cannot be built costs no transfer
+        await job.bring(tell)
+
+    def stop(self) -> None:
+        """Nothing new begins: what is not on its device yet need not get there."""
+        self._stopped.set()
+
+    async def _before_a_stop(self, work: Coroutine[Any, Any, None]) -> bool:
+        """False: a person wanted to stop before it was over. Files take minutes, Ctrl-C does not wait for them."""
+        working = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+                return True
+            return False
+        finally:
+            working.cancel()
+            stopped.cancel()
+            await asyncio.gather(working, stopped, return_exceptions=True)
 
     def attach(self, instruction: Attach) -> Answer:
         job = self._jobs[instruction.attempt.work_id]

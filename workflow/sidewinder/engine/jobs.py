@@ -14,6 +14,7 @@ from .callbacks import Key
 from .devices import DeviceLink
 from .session import Session
 from .shard import Shard
+from .staging import Tell
 
 
 class Job(Protocol):
@@ -36,6 +37,14 @@ class Job(Protocol):
     @property
     def is_running(self) -> bool:
         """An attempt was started and its result is not here yet."""
+
+    @property
+    def brings(self) -> bool:
+        """Files of this machine must be on the device before it can start: that may take long."""
+
+    async def bring(self, tell: Tell) -> None:
+        """Bring what the device lacks of them; after ``build``. Raises ``ConfigError`` (about this machine's file),
+        ``DeviceFault``, ``TransportError``."""
 
     async def prepare(self) -> None:
         """Learn what the task needs from the device. Raises ``DeviceFault``, ``TransportError``; what is wrong with the

@@ -90,6 +90,8 @@ class Notices:
                 self._tell(
                     "link_back", job=job, away_s=fields.get("away_s"), state=fields.get("state"), label=_label(job)
                 )
+            case "staging":
+                self._tell("staging", job=job, **fields)
             case "stopped":
                 self.warning(f"no new work is taken: {reason}", job)
             case "kill_unproven":
@@ -140,7 +142,7 @@ def write_ledger(session: Session, note: Note, job: Job | None) -> None:
     fields, device = note.fields, note.device.partition(":")[2]
     run_id = job.run_id if job is not None else None
     match note.kind:
-        case "stale_event":
+        case "stale_event" | "staging":
             return
         case "transport_failure" if job is not None:
             known = {key: value for key, value in fields.items() if key != "failures"}

@@ -27,12 +27,14 @@ from sidewinder.model import (
 from sidewinder.workloads import registry
 from sidewinder.workloads.base import Workload
 
+from . import staging
 from .callbacks import Key
 from .clock import utc_now, utc_of
 from .devices import path_on
 from .evidence import interruption_of
 from .session import Session
 from .shard import Shard
+from .staging import Parcel
 
 _NO_ATTEMPTS: Final[dict[int, dict[str, Json]]] = {}  # of all that wait: tens of thousands in a big sweep
 _NO_FOUND: Final = Found()
@@ -40,9 +42,12 @@ _NO_OUTPUT: Final = Output(b"", b"", 0)
 _NO_RAW: Final = RawResult("done", 0, None, _NO_OUTPUT, _NO_OUTPUT)  # of a point that ends in the engine
 
 
-def _as_seen_on(device: Device, point: Point) -> Point:
+def _as_seen_on(device: Device, point: Point, parcels: tuple[Parcel, ...]) -> Point:
     """With the model's path as the device has it. The record and the identity keep it as it was written: the same lab
     in another folder is the same measurement."""
+    for parcel in parcels:
+        if parcel.file == point.model_path:
+            return replace(point, model_path=parcel.path, model_sha256=parcel.sha256)
     if point.model_path is None or path_on(device, point.model_path) == point.model_path:
         return point
     return replace(point, model_path=path_on(device, point.model_path))
@@ -63,8 +68,10 @@ class PointJob:
         "_found",
         "_label",
         "_measurement",
+        "_parcels",
         "_task",
         "_unprepared",
+        "_wanted",
         "_warnings",
         "inline",
         "key",
@@ -93,6 +100,8 @@ class PointJob:
         self.outcome_kept = False
         self._task: Task | None = None
         self._found: Found | None = None
+        self._wanted = () if self.inline else staging.wanted_by(session.plan.lab, self.point, self.link.device)
+        self._parcels: tuple[Parcel, ...] = ()
         self._label: str | None = None
         self._unprepared: ConfigError | None = None
         self._measurement: Measurement | None = None
@@ -122,7 +131,10 @@ class PointJob:
         if self.inline or self._found is not None or self._unprepared is not None:
             return
         try:
-            self._found = await self.link.found(self.workload)
+            found = await self.link.found(self.workload)
+            if self._wanted:
+                self._parcels = tuple([await staging.pack(self.link, wanted) for wanted in self._wanted])
+            self._found = found
         except (TransportError, DeviceFault):
             raise
         except ConfigError as error:
@@ -131,13 +143,22 @@ class PointJob:
             backend = self.point.backend
             self._unprepared = ConfigError(f"backend {backend} could not look for its engine: {_said(error)}")
 
+    @property
+    def brings(self) -> bool:
+        return bool(self._wanted)
+
+    async def bring(self, tell: staging.Tell) -> None:
+        for parcel in self._parcels:
+            await staging.bring(self.link, parcel, tell)
+
     def build(self) -> Task:
         if self._unprepared is not None:
             raise self._unprepared
         if self._task is None:
             device = self.link.device
             try:
-                task = self.workload.build_task(_as_seen_on(device, self.point), device, self._found or _NO_FOUND)
+                point = _as_seen_on(device, self.point, self._parcels)
+                task = self.workload.build_task(point, device, self._found or _NO_FOUND)
             except SidewinderError:
                 raise
             except Exception as error:
@@ -145,6 +166,7 @@ class PointJob:
                 raise ConfigError(f"backend {self.point.backend} could not build the task: {_said(error)}") from error
             if not self.inline:
                 task = with_environment(_started_from_here(device, task), device)
+                task = staging.with_checks(task, self._parcels)
                 task = replace(task, idle_gate=device.idle_gate) if device.idle_gate else task
             self._task = task
         return self._task
@@ -237,6 +259,7 @@ class PointJob:
             "identity": session.identity_of(point),
             "order": session.order_of(self.run_id, self.predecessor),
             "attempts": [self._attempts[n] for n in sorted(self._attempts)],
+            "staged": [parcel.record() for parcel in self._parcels],
             "clock": self.link.clock.over_run(self.raw.duration_s if self.raw is not None else None),
             "warnings": self._warnings,
             "timestamp_utc": at_utc,

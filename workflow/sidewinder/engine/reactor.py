@@ -147,6 +147,7 @@ class Reactor:
 
     def cancel(self, drain: bool) -> None:
         self._ordinary.stop()
+        self._dispatch.stop()
         self.happened(CancelRequested(drain))
 
     async def wait_idle(self) -> bool:

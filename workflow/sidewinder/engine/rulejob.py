@@ -20,6 +20,7 @@ from .callbacks import Key
 from .pointjob import with_environment
 from .session import Session
 from .shard import Shard
+from .staging import Tell
 
 SHELL = ("bash", "-euo", "pipefail", "-c")
 _STDERR_LINES = 20
@@ -33,6 +34,7 @@ def shell_task(command: str, *, cwd: str, timeout_s: float = 7 * 86400.0) -> Tas
 class RuleJob:
     inline = False
     is_measured = False
+    brings = False
     moved_from: str | None = None
 
     def __init__(self, session: Session, device: str, key: Key, task: Task, outputs: tuple[str, ...]) -> None:
@@ -56,6 +58,9 @@ class RuleJob:
 
     def ended(self, outcome: str) -> dict[str, Any] | None:
         return None
+
+    async def bring(self, tell: Tell) -> None:
+        """Nothing."""
 
     async def prepare(self) -> None:
         if self.link.device.kind != "local":

@@ -120,6 +120,7 @@ def build(
     tags: Iterable[str] = (),
     timestamp_utc: str | None = None,
     moved_to: str | None = None,
+    staged: Sequence[Mapping[str, Json]] = (),
 ) -> dict[str, Any]:
     """The record of one point. ``stored`` is what ``raw.store`` returned; ``timestamp_utc`` stands in where the device
     gave no stamp (a hole, a point that never reached its device)."""
@@ -154,7 +155,7 @@ def build(
         "identity": identity,
         "device": _device(device, raw),
         "backend": _backend(point, found, measurement),
-        "workload": _workload(point, measurement),
+        "workload": _workload(point, measurement, staged),
         "knobs": _knobs(point),
         "metrics": metrics,
         "samples": measurement.samples if measurement else None,
@@ -277,11 +278,12 @@ def _backend(point: Point, found: Found | None, measurement: Measurement | None)
     }
 
 
-def _workload(point: Point, measurement: Measurement | None) -> dict[str, Json]:
+def _workload(point: Point, measurement: Measurement | None, staged: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     return {
         **dict(zip(_WORKLOAD_FIELDS, _workload_of(point), strict=True)),
         "parameters": point.parameters or None,
         "command": point.command or None,
+        "staged": staged or None,
         **({key: v for key, v in measurement.workload.items() if v is not None} if measurement else {}),
     }
 

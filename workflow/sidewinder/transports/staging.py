@@ -45,16 +45,29 @@ async def digest_of(path: str | Path, *, key: str | None = None) -> str:
     """SHA-256 of a file of this machine, in hex; remembered as long as the file does not change. Read in a thread.
 
     Raises ``ConfigError`` (about ``key``) where it is missing, no file or unreadable."""
-    return await asyncio.to_thread(_digest_now, str(path), key)
+    left = threading.Event()
+    try:
+        return await asyncio.to_thread(_digest_now, str(path), key, left)
+    finally:
+        left.set()
 
 
-def _digest_now(path: str, key: str | None) -> str:
+class _NobodyWaits(Exception):
+    """Whoever asked for this digest was cancelled: a thread that reads 40 GB would keep the program from its end."""
+
+
+def _digest_now(path: str, key: str | None, left: threading.Event) -> str:
+    def between() -> None:
+        if left.is_set():
+            raise _NobodyWaits
+
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
             raise ConfigError("is not a file on this machine", key=key, value=path)
         # Many points name one model: whoever asks while it is read waits for that reading.
         with _hashing.setdefault(os.path.realpath(path), threading.Lock()):
-            return DigestCache(_cache_folder()).sha256(path)
+            between()
+            return DigestCache(_cache_folder()).sha256(path, between)
     except OSError as error:
         why = error.strerror or str(error)
         raise ConfigError(f"cannot be read on this machine: {why}", key=key, value=path) from error
