@@ -143,8 +143,10 @@ class Board:
         ]
 
     def _on_down(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
-        self.row(event["device"]).state = "down"
-        return [Line(f"DOWN {event['device']}: {_one_line(str(event.get('reason', '')))}", "error")]
+        device = event["device"]
+        self.row(device).state = "down"
+        why = _one_line(str(event.get("reason", ""))).removeprefix(f"{device} ")  # "was taken out of service: …"
+        return [Line(f"DOWN {device}: {why}", "error")]
 
     def _on_up(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         self.row(event["device"]).state = "up"
