@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 need=()
 command -v chromium >/dev/null || need+=(chromium fonts-dejavu-core)
 command -v sshd >/dev/null || [ -x /usr/sbin/sshd ] || need+=(openssh-server)
+command -v cc >/dev/null || need+=(gcc libc6-dev)
 for shell in zsh fish tcsh; do command -v "$shell" >/dev/null || need+=("$shell"); done
 if [ "$(id -u)" = 0 ] && [ "$(uname)" = Linux ]; then  # tests/netns: hosts in namespaces, one of them with a wrong clock
   command -v ip >/dev/null || need+=(iproute2)

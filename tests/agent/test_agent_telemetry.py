@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.conftest import Here
 from agent.helpers_agent import sh
-from sidewinder.agent.facts import capabilities, parse_gpus
-from sidewinder.agent.power import Counter, Energy, NvidiaStream, PmicMeter, RaplMeter, VideoCore, pmic_watts
+from sidewinder.agent.facts import capabilities
+from sidewinder.agent.power import Counter, Energy, PmicMeter, RaplMeter, VideoCore, pmic_watts
 from sidewinder.agent.pump import Pump
 from sidewinder.agent.telemetry import Sampler
 
@@ -211,45 +210,6 @@ def test_firmware_that_does_not_know_a_question_is_no_answer(tmp_path: Path) -> 
     one.start()
     assert one.throttle_before == 4
     assert VideoCore(str(tmp_path / "nowhere")).command("get_throttled") is None
-
-
-def test_gpu_lines_are_read_per_gpu_and_na_is_absent(tmp_path: Path) -> None:
-    script = put(tmp_path, "nvidia-smi", "#!/bin/sh\necho '0, 100.0, 60, 90'\necho '1, [N/A], [N/A], 10'\n")
-    script.chmod(0o755)
-    pump = Pump()
-    stream = NvidiaStream.start(1.0, pump, (str(script),))
-    assert stream is not None
-    stream.begin()
-    while stream.use_count < 2:
-        pump.turn(5.0)
-    stream.take("0, 300.0, 70, 95", 1e12)
-    stream.stop()
-    told = stream.summary()
-    assert told["gpu_power_w_mean"] == pytest.approx(200.0)
-    assert told["gpu_temp_c_max"] == 70.0
-    assert told["gpu_util_pct_mean"] == pytest.approx(65.0)
-    assert NvidiaStream.start(1.0, pump, ("/nowhere/nvidia-smi",)) is None
-
-
-def test_gpu_facts() -> None:
-    line = "0, NVIDIA A100, 550.1, 8.0, 40960, 4, 16, 400.00, 400.00, Enabled, 1410, 1215, [N/A]\n"
-    gpus: list[dict[str, Any]] = parse_gpus(line)
-    assert gpus == [
-        {
-            "index": 0,
-            "name": "NVIDIA A100",
-            "driver": "550.1",
-            "compute_capability": "8.0",
-            "memory_total_MiB": 40960,
-            "pcie_gen": 4,
-            "pcie_width": 16,
-            "enforced_power_limit_W": 400.0,
-            "power_limit_W": 400.0,
-            "ecc_mode": "Enabled",
-            "sm_clock_max_MHz": 1410,
-            "mem_clock_max_MHz": 1215,
-        }
-    ]
 
 
 def test_a_real_run_is_sampled_when_asked(here: Here) -> None:

@@ -6,6 +6,7 @@ import sys
 
 from .cgroups import Cgroup
 from .clocks import boot_id
+from .gpus import gpu_facts
 from .power import RaplMeter, VideoCore
 from .processes import HAS_PROC, command_output, load_libc
 from .sysfiles import read_text, rooted
@@ -49,25 +50,10 @@ _KERNEL_FLAGS = frozenset(
         "vsx",
     ]
 )
-_GPU_FIELDS = (
-    ("index", "index"),
-    ("name", "name"),
-    ("driver", "driver_version"),
-    ("compute_capability", "compute_cap"),
-    ("memory_total_MiB", "memory.total"),
-    ("pcie_gen", "pcie.link.gen.current"),
-    ("pcie_width", "pcie.link.width.current"),
-    ("enforced_power_limit_W", "enforced.power.limit"),
-    ("power_limit_W", "power.limit"),
-    ("ecc_mode", "ecc.mode.current"),
-    ("sm_clock_max_MHz", "clocks.max.sm"),
-    ("mem_clock_max_MHz", "clocks.max.mem"),
-    ("persistence_mode", "persistence_mode"),
-)
-_TEXT_FIELDS = frozenset(("name", "driver", "compute_capability", "ecc_mode", "persistence_mode"))
 
 
-def device_facts(root: str = "/") -> "dict[str, Any]":
+def device_facts(root: str = "/", environment: "dict[str, str] | None" = None) -> "dict[str, Any]":
+    """``environment``: what runs here have beside the login's own; it may hide GPUs."""
     system = os.uname()
     facts = {
         "os": system.sysname,
@@ -85,10 +71,8 @@ def device_facts(root: str = "/") -> "dict[str, Any]":
         "capabilities": capabilities(root),
     }  # type: dict[str, Any]
     facts.update(_darwin_facts() if sys.platform == "darwin" else _linux_facts(root))
-    gpus = _gpus() if root == "/" else []
-    if gpus:
-        facts["gpus"] = gpus
-        facts["gpu"] = gpus[0].get("name")
+    if root == "/":
+        facts.update(gpu_facts({**os.environ, **(environment or {})}))
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -176,30 +160,6 @@ def _darwin_facts() -> "dict[str, Any]":
     if "distro" in facts:
         facts["distro"] = "macOS " + facts["distro"]
     return facts
-
-
-def _gpus() -> "list[dict[str, Any]]":
-    query = ",".join(field for _name, field in _GPU_FIELDS)
-    text = command_output(["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits"], timeout_s=20.0)
-    return parse_gpus(text) if text else []
-
-
-def parse_gpus(text: str) -> "list[dict[str, Any]]":
-    gpus = []
-    for line in text.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        if len(values) != len(_GPU_FIELDS):
-            continue
-        gpu = {}  # type: dict[str, Any]
-        for (name, _field), value in zip(_GPU_FIELDS, values):
-            if value.startswith("[") or value == "N/A":
-                continue
-            try:
-                gpu[name] = value if name in _TEXT_FIELDS else float(value) if "." in value else int(value)
-            except ValueError:
-                continue
-        gpus.append(gpu)
-    return gpus
 
 
 def capabilities(root: str = "/") -> "dict[str, bool]":

@@ -151,7 +151,8 @@ class Front:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def op_facts(self, message: "dict[str, Any]", _blob: bytes) -> None:
-        self._later(message, lambda: (device_facts(str(self.options.get("root") or "/")), b""))
+        root, environment = str(self.options.get("root") or "/"), message.get("env") or {}
+        self._later(message, lambda: (device_facts(root, environment), b""))
 
     def op_look(self, message: "dict[str, Any]", _blob: bytes) -> None:
         paths = message["paths"]

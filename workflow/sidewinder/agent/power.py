@@ -3,19 +3,13 @@
 import fcntl
 import glob
 import os
-import signal
 import struct
-import time
 
-from .processes import SpawnError, spawn
-from .pump import READABLE
 from .sysfiles import read_number, read_text, rooted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from .pump import Pump
 
 
 class Energy:
@@ -197,96 +191,4 @@ class PmicMeter:
             out["power_w_core"] = self.cpu.mean_w
         if self.dram.known:
             out["power_w_dram"] = self.dram.mean_w
-        return out
-
-
-class NvidiaStream:
-    """``nvidia-smi`` started once and printing a line per period; GPU energy is never added to the host's."""
-
-    QUERY = "index,power.draw,temperature.gpu,utilization.gpu"
-
-    def __init__(self, pid: int, fd: int, pump: "Pump") -> None:
-        self.pid, self.fd, self.pump = pid, fd, pump
-        self.energy = {}  # type: dict[str, Energy]
-        self.hottest = None  # type: float | None
-        self.use_total, self.use_count = 0.0, 0
-        self.begun = False
-        self.rest = b""
-        pump.add(fd, READABLE, self._read)
-
-    @classmethod
-    def start(cls, hz: float, pump: "Pump", argv: "tuple[str, ...]" = ("nvidia-smi",)) -> "NvidiaStream | None":
-        reader, writer = os.pipe()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        options = [f"--query-gpu={cls.QUERY}", "--format=csv,noheader,nounits", f"--loop-ms={max(100, int(1000 / hz))}"]
-        try:
-            pid = spawn(list(argv) + options, (null, writer, null))
-        except SpawnError:
-            os.close(reader)
-            return None
-        finally:
-            os.close(writer)
-            os.close(null)
-        os.set_blocking(reader, False)
-        return cls(pid, reader, pump)
-
-    def begin(self) -> None:
-        self.begun = True
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self.fd, 65536)
-        except BlockingIOError:
-            return
-        if not data:
-            self.pump.remove(self.fd)
-            return
-        lines = (self.rest + data).split(b"\n")
-        self.rest = lines.pop()
-        for line in lines:
-            if self.begun:
-                self.take(line.decode("ascii", "replace"), time.monotonic())
-
-    def take(self, line: str, now_s: float) -> None:
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 4:
-            return
-        numbers = []  # type: list[float | None]
-        for field in fields[1:]:
-            try:
-                numbers.append(float(field))
-            except ValueError:
-                numbers.append(None)  # "[N/A]"
-        watts, celsius, use = numbers
-        if watts is not None:
-            self.energy.setdefault(fields[0], Energy()).add(now_s, watts)
-        if celsius is not None:
-            self.hottest = celsius if self.hottest is None else max(self.hottest, celsius)
-        if use is not None:
-            self.use_total += use
-            self.use_count += 1
-
-    def stop(self) -> None:
-        if self.fd < 0:
-            return
-        for signum in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.kill(self.pid, signum)
-            except OSError:
-                pass
-        self.pump.remove(self.fd)
-        os.close(self.fd)
-        self.fd = -1
-
-    def summary(self) -> "dict[str, Any]":
-        out = {}  # type: dict[str, Any]
-        known = [energy for energy in self.energy.values() if energy.known]
-        if known and len(known) == len(self.energy):
-            out["gpu_energy_j"] = sum(energy.joules for energy in known)
-            out["gpu_power_w_mean"] = sum(energy.mean_w for energy in known)
-            out["gpu_energy_source"] = "nvidia_smi_instantaneous"
-        if self.hottest is not None:
-            out["gpu_temp_c_max"] = self.hottest
-        if self.use_count:
-            out["gpu_util_pct_mean"] = self.use_total / self.use_count
         return out

@@ -273,7 +273,8 @@ class Runner:
         environment[COOKIE_NAME] = self.request["cookie"]
         cgroup = own_cgroup(self.root)
         if task.get("sample_hz"):
-            self.sampler = Sampler(self.root, float(task["sample_hz"]), bool(task.get("sample_power")), self.pump)
+            hz, power = float(task["sample_hz"]), bool(task.get("sample_power"))
+            self.sampler = Sampler(self.root, hz, power, self.pump, environment=environment)
             self.helpers = self.sampler.start()
         limits = cgroup.limits()
         before = Conditions(cgroup, self.root)

@@ -8,11 +8,13 @@ import glob
 import os
 import time
 
-from .power import NvidiaStream, PmicMeter, RaplMeter, VideoCore
+from .gpumeter import GpuMeter
+from .power import PmicMeter, RaplMeter, VideoCore
 from .sysfiles import read_number, read_text, rooted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from .pump import Pump
@@ -124,7 +126,17 @@ def throttle_bits(root: str, core: VideoCore) -> "int | None":
 
 
 class Sampler:
-    def __init__(self, root: str, hz: float, power: bool, pump: "Pump", core: "VideoCore | None" = None) -> None:
+    """``environment`` is the run's: it may hide GPUs from it."""
+
+    def __init__(
+        self,
+        root: str,
+        hz: float,
+        power: bool,
+        pump: "Pump",
+        core: "VideoCore | None" = None,
+        environment: "Mapping[str, str] | None" = None,
+    ) -> None:
         self.root = root
         self.hz = min(hz, MAX_HZ)
         self.power = power
@@ -138,7 +150,8 @@ class Sampler:
         self.clocks = OpenFiles(cpufreq_paths(root))
         self.rapl = RaplMeter(root) if power else None
         self.pmic = PmicMeter(self.core) if power else None
-        self.nvidia = None  # type: NvidiaStream | None
+        self.nvidia = None  # type: GpuMeter | None
+        self.environment = os.environ if environment is None else environment
         self.cpu_before = {}  # type: dict[str, tuple[int, int]]
         self.cpu_after = {}  # type: dict[str, tuple[int, int]]
         self.throttle_before = None  # type: int | None
@@ -147,7 +160,7 @@ class Sampler:
     def start(self) -> "set[int]":
         """Before the run: what must be running by then. Returns the pids of processes that are ours."""
         if self.root == "/":
-            self.nvidia = NvidiaStream.start(self.hz, self.pump)
+            self.nvidia = GpuMeter.start(self.hz, self.pump, self.environment, self.power)
         self.throttle_before = throttle_bits(self.root, self.core)
         return {self.nvidia.pid} if self.nvidia is not None else set()
 

@@ -20,6 +20,7 @@ _FACTS: Final[tuple[tuple[str, str], ...]] = (
     ("cpu_quota_cores", "CPU quota, cores"),
     ("ram_bytes", "memory"),
     ("accelerator", "accelerator"),
+    ("gpu", "GPU"),
     ("arch", "machine"),
     ("os", "system"),
     ("kernel", "kernel"),

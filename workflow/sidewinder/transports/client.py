@@ -185,7 +185,7 @@ class AgentClient:
         if self.hello is not None and self.hello.boot_id == told["boot_id"] and self.hello.node == told["node"]:
             facts = self.hello.facts
         else:
-            facts = _without(await self.call("facts", wait_s=FACTS_S))
+            facts = _without(await self.call("facts", wait_s=FACTS_S, env=dict(self.device.env)))
         return Hello(
             told["version"],
             told["python"],
