@@ -6,6 +6,7 @@ ended; ``SETTINGS`` is JSON for ``quicken``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from engine.helpers_engine import Told, command, make_plan, record
 from netns.lab_hosts import LabHost, workload
 from sidewinder.engine import Engine
+from sidewinder.errors import InternalError
 from sidewinder.files import plan as plan_file
 from sidewinder.model import Device, Plan, Policy, RetryPolicy
 from sidewinder.transports import client as client_module
@@ -24,6 +26,8 @@ from sidewinder.transports import ssh_connection, ssh_target
 from sidewinder.transports.client import AgentClient
 
 POLICY = Policy(retry=RetryPolicy(max_attempts=3, backoff_s=0.1, max_backoff_s=0.5), order_by="config")
+
+_INIT = AgentClient.__init__
 
 
 class Setter(Protocol):
@@ -40,13 +44,12 @@ def quicken(
 ) -> dict[str, float]:
     """Waits for links of a test: a silent one is given up after 3 x ``keepalive_s``. A busy machine makes that happen
     for no reason now and then, which must change nothing. ``setter``: ``monkeypatch.setattr``, or for good."""
-    init = AgentClient.__init__
     setter(ssh_target, "KEEPALIVE_S", keepalive_s)
     setter(ssh_connection, "CONNECT_S", connect_s)
     setter(client_module, "HEARTBEAT_PATIENCE_S", 3.0)
 
     def made(self: AgentClient, *args: Any, **more: Any) -> None:
-        init(self, *args, **{**more, "heartbeat_s": heartbeat_s, "lease_s": lease_s})
+        _INIT(self, *args, **{**more, "heartbeat_s": heartbeat_s, "lease_s": lease_s})
 
     setter(AgentClient, "__init__", made)
     return {"keepalive_s": keepalive_s, "heartbeat_s": heartbeat_s, "lease_s": lease_s, "connect_s": connect_s}
@@ -116,6 +119,12 @@ class Sweep:
         self.told.wait(len(self.plan.points))
         assert self.engine.shutdown(20), "something was left on a device"
         return self.outcomes()
+
+    def end(self) -> None:
+        """Harmless after ``finish``."""
+        with contextlib.suppress(InternalError):
+            self.engine.cancel(False)
+        self.engine.shutdown(5)
 
 
 def main(root: str, settings: str) -> None:
