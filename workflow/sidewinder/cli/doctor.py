@@ -15,7 +15,6 @@ from sidewinder.model import Device, Plan
 from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
 
 HELP = "look whether every device can do what the plan asks of it"
-CLOCK_WARN_S = 1.0  # M-130: beyond this, and beyond its own uncertainty, an offset is worth a word
 
 
 class Finding(NamedTuple):
@@ -122,7 +121,7 @@ async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Fin
         async with link.client() as client:
             hello = await client.connect()
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
-            for finding in _conditions(device.id, link.facts, link.clock.now()):
+            for finding in _conditions(device.id, link.facts, link.clock.entry()):
                 yield finding
             for finding in await _engines(plan, device, link):
                 yield finding
@@ -134,7 +133,7 @@ async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Fin
         await link.close()
 
 
-def _conditions(where: str, facts: Any, clock: dict[str, float] | None) -> Iterator[Finding]:
+def _conditions(where: str, facts: Any, clock: dict[str, Any]) -> Iterator[Finding]:
     cores = facts.get("logical_cores")
     placement = facts.get("placement") or {}
     quota = placement.get("cpu_quota_cores")
@@ -147,11 +146,10 @@ def _conditions(where: str, facts: Any, clock: dict[str, float] | None) -> Itera
     absent = [name for name, has in (facts.get("capabilities") or {}).items() if not has]
     if absent:
         yield Finding(where, "telemetry", "ok", f"not to be had here: {', '.join(sorted(absent))}")
-    if clock is not None:
-        offset_s, bound_s = clock["offset_s"], clock["bound_s"]
-        verdict = "warn" if abs(offset_s) > max(CLOCK_WARN_S, bound_s) else "ok"
-        hint = "; is NTP running there?" if verdict == "warn" else ""
-        yield Finding(where, "clock", verdict, f"{offset_s:+.6f} s from ours, ± {bound_s:.6f} s{hint}")
+    if "warning" in clock:
+        yield Finding(where, "clock", "warn", clock["warning"])
+    elif clock["status"] == "ok":
+        yield Finding(where, "clock", "ok", f"{clock['offset_s']:+.6f} s from ours, ± {clock['bound_s']:.6f} s")
 
 
 async def _engines(plan: Plan, device: Device, link: Any) -> list[Finding]:

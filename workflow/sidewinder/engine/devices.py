@@ -37,7 +37,11 @@ class DeviceLink:
     def __init__(self, device: Device, open_client: OpenClient) -> None:
         self.device = device
         self.facts: Mapping[str, Json] = EMPTY
-        self.clock = ClockWatch(is_here=device.kind == "local")
+        self.tell: Callable[[str], None] | None = None  # a sentence about the device, for people; each once
+        self.remarks: dict[str, str] = {}
+        self.clock = ClockWatch(
+            is_here=device.kind == "local", name=device.id, tell=lambda text: self._remark("clock", text)
+        )
         self.last_run: str | None = None  # what ran on it before: the predecessor of the next record
         self._open_client = open_client
         self._client: AgentClient | None = None
@@ -65,7 +69,9 @@ class DeviceLink:
             if hello is not self._hello:
                 await self._learn(client, hello)
             yield client
-        except TransportError:
+        except TransportError as error:
+            if self._hello is None:
+                self.clock.missed(str(error))
             # An answer that did not come may mean a channel that is dead without knowing it. Others who wait on it
             # have heartbeats that find out; alone, we take a new one.
             if self._users == 1 and client.connected:
@@ -73,6 +79,13 @@ class DeviceLink:
             raise
         finally:
             self._users -= 1
+
+    def _remark(self, about: str, text: str) -> None:
+        """Something that a person should know of this device. Told once, however often it is found again."""
+        if about not in self.remarks:
+            self.remarks[about] = text
+            if self.tell is not None:
+                self.tell(text)
 
     async def _learn(self, client: AgentClient, hello: Hello) -> None:
         """On a new channel: the facts, and how far the clocks are apart."""

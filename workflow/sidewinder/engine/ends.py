@@ -110,6 +110,14 @@ class Ends:
                 self.notices.warning(str(error), job)
         self.notices.note(note, job)
 
+    def remark(self, session: Session, device: str, text: str) -> None:
+        """Something that a person should know of a device: on the display, and in the schedule at once."""
+        self.notices.warning(text, device=device)
+        outline = self._outlines.get(session)
+        if outline is not None:
+            outline.changed()
+            self._write(outline)
+
     def close(self) -> None:
         for outline in self._outlines.values():
             self._write(outline, last=True)

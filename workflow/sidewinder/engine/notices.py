@@ -48,8 +48,8 @@ class Notices:
             already=True,
         )
 
-    def warning(self, message: str, job: Job | None = None) -> None:
-        self._tell("warning", job=job, message=message)
+    def warning(self, message: str, job: Job | None = None, *, device: str | None = None) -> None:
+        self._tell("warning", job=job, message=message, **({"device": device} if job is None else {}))
 
     def note(self, note: Note, job: Job | None) -> None:
         """What the core wants a person to see, in the words of displays. What only the ledger keeps is left out."""

@@ -22,6 +22,7 @@ EVERY_S = 5.0
 class Outline:
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._earlier = schedule.read(session.root) or schedule.Schedule()
         self._began_s = time.monotonic()
         self._written_s = self._began_s
         self._changed = False
@@ -31,6 +32,20 @@ class Outline:
         self._moved = 0
         self._survived: Counter[str] = Counter()  # links that came back in time: no breaker has heard of those
         self._breakers: dict[str, dict[str, Any]] = {}
+
+    def _clock_of(self, device: str) -> dict[str, Any]:
+        """A device that this invocation had no need to ask keeps what an earlier one read."""
+        entry = self._session.links[device].clock.entry()
+        return self._earlier.get("clock_offsets", {}).get(device, entry) if entry["status"] == "unknown" else entry
+
+    def _warnings_of(self, device: str) -> list[str]:
+        link = self._session.links[device]
+        if link.clock.entry()["status"] == "unknown":
+            return self._earlier.get("device_warnings", {}).get(device, [])
+        return list(link.remarks.values())
+
+    def changed(self) -> None:
+        self._changed = True
 
     def already_done(self) -> None:
         self._already += 1
@@ -115,7 +130,8 @@ class Outline:
             "transport_failures": failures.total(),
             "device_transport_failures": dict(sorted(failures.items())),
             "breakers": self._breakers,
-            "clock_offsets": {name: clock for name, link in self._session.links.items() if (clock := link.clock.now())},
+            "clock_offsets": {name: self._clock_of(name) for name in self._session.links},
+            "device_warnings": {name: told for name in self._session.links if (told := self._warnings_of(name))},
             "order": {"by": lab.policy.order_by, "seed": lab.policy.order_seed},
             "updated_utc": utc_now(),
         }

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from sidewinder.core.campaign import Campaign
@@ -94,6 +95,7 @@ class Reactor:
             if devices is not None and name not in devices:
                 continue  # one that is down would be probed, and nobody waits for it
             self._links[device.id] = session.links[name]
+            session.links[name].tell = partial(self._ends.remark, session, name)
             # a sibling's runs are its own business: devices shared by two controllers share no turns
             in_flight = session.in_flight(name) if self._whole_sweep else ()
             self.happened(DeviceAdded(device, name, policy, session.health.earlier(name), in_flight))

@@ -30,7 +30,8 @@ class Schedule(TypedDict, total=False):
     transport_failures: int
     device_transport_failures: dict[str, int]  # each failure on the way and each failed probe; only those with one
     breakers: dict[str, dict[str, Any]]  # {trips, recoveries, open_at_end, reason}; only those with a trip or recovery
-    clock_offsets: dict[str, dict[str, float]]  # {offset_s, bound_s}
+    clock_offsets: dict[str, dict[str, Any]]  # {status, offset_s, bound_s, round_trip_s, drift_ppm, warning, ...}
+    device_warnings: dict[str, list[str]]  # what a person was told about a device itself
     order: dict[str, Any]  # {by, seed}
     updated_utc: str
 

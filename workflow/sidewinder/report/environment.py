@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sidewinder.model import Json
 
+from .columns import clean
 from .tables import Row
 from .words import size
 
@@ -47,9 +48,15 @@ class Environment:
     kind: str
     facts: tuple[Fact, ...]
     engines: tuple[str, ...]
+    warnings: tuple[str, ...] = ()  # what a person should know of the device itself
 
 
-def environments(rows: Iterable[Row], devices: Sequence[str]) -> list[Environment]:
+def environments(
+    rows: Iterable[Row], devices: Sequence[str], schedule: Mapping[str, Json] | None = None
+) -> list[Environment]:
+    """``schedule``: what ``schedule.json`` says, for the clocks and for warnings about devices."""
+    schedule = schedule or {}
+    warned, clocks = _mapping(schedule.get("device_warnings")), _mapping(schedule.get("clock_offsets"))
     by_device: dict[str, list[Row]] = {}
     for row in rows:
         by_device.setdefault(row.get("device") or "?", []).append(row)
@@ -59,9 +66,25 @@ def environments(rows: Iterable[Row], devices: Sequence[str]) -> list[Environmen
         facts = tuple(f for column, name in _FACTS if (f := _fact(column, name, told)))
         engines = Counter(_engine(r) for r in told if r.get("backend_version") or r.get("backend_build"))
         kinds = list(dict.fromkeys(r["device_kind"] for r in told))
-        if told:
-            found.append(Environment(device, ", ".join(kinds), facts, tuple(e for e, _ in engines.most_common())))
+        said = warned.get(device)
+        warnings = tuple(clean(str(text)) for text in said) if isinstance(said, list) else ()
+        if (drift := _drift(_mapping(clocks.get(device)))) is not None:
+            facts = (*facts, drift)
+        if told or warnings:
+            found_engines = tuple(e for e, _ in engines.most_common())
+            found.append(Environment(device, ", ".join(kinds), facts, found_engines, warnings))
     return found
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _drift(clock: Mapping[str, Json]) -> Fact | None:
+    drift, bound = clock.get("drift_ppm"), clock.get("drift_bound_ppm")
+    if not isinstance(drift, int | float) or not isinstance(bound, int | float):
+        return None
+    return Fact("clock drift, ppm", (f"{drift:+.1f} ± {bound:.1f}",))
 
 
 def _fact(column: str, name: str, rows: Sequence[Row]) -> Fact | None:

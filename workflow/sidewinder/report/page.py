@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final
 
+from sidewinder.files import schedule
 from sidewinder.files.summary import Hole, Summary
 from sidewinder.labels import Labeller
 from sidewinder.model import Json, Plan, Point
@@ -116,7 +117,7 @@ def _context(
         "sections": _sections(selected, plan),
         "more_sections": max(0, len(views(selected, plan)) - MAX_VIEWS),
         "doubts": integrity.doubts(selected),
-        "environments": environment.environments(selected, list(plan.lab.devices)),
+        "environments": environment.environments(selected, list(plan.lab.devices), schedule.read(folder)),
         "timeline": timeline.timeline(selected, list(plan.lab.devices)),
         "order": _order(selected),
         "retried": _retried(selected),
