@@ -28,6 +28,7 @@ HELLO_S = 60.0
 CALL_S = 30.0
 FACTS_S = 60.0
 STOP_S = 30.0
+BYE_S = 2.0
 HEARTBEAT_PATIENCE_S = 15.0  # at least so long a heartbeat may take before the link counts as lost
 CHUNK_BYTES = 1 << 20
 DEVICE_ERRORS = {
@@ -207,8 +208,9 @@ class AgentClient:
         """Leave. Runs on the device go on until their lease ends."""
         session = self._session
         if session is not None and session.lost is None:
-            with suppress(TransportError):
-                await session.channel.write(encode({"op": "bye"}))
+            with suppress(TransportError, TimeoutError):
+                async with asyncio.timeout(BYE_S):  # behind what a full link has not taken yet
+                    await session.channel.write(encode({"op": "bye"}))
         await self._close_session()
 
     async def _close_session(self) -> None:
