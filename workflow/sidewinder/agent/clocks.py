@@ -40,7 +40,7 @@ def stamps_between(start: "dict[str, int]", end: "dict[str, int]") -> "dict[str,
     slept_ns = 0
     if "boottime_ns" in start and "boottime_ns" in end:
         slept_ns = end["boottime_ns"] - start["boottime_ns"] - awake_ns
-        out["suspended_s"] = slept_ns / 1e9
+        out["suspended_s"] = max(0, slept_ns) / 1e9  # below zero by how far a stamp's readings are apart
     out["clock_step_s"] = (end["wall_ns"] - start["wall_ns"] - awake_ns - slept_ns) / 1e9
     return out
 

@@ -116,7 +116,8 @@ class ClockWatch:
         if not self._readings:
             return None
         after = self._readings[-1]
-        start_s = after.at_s - (duration_s or 0.0)
+        duration_s = max(0.0, duration_s or 0.0)
+        start_s = after.at_s - duration_s
         before = next((reading for reading in reversed(self._readings) if reading.at_s <= start_s), None)
         if not duration_s or before is None or before is after:
             return {"offset_s": after.offset_s, "bound_s": after.bound_s}

@@ -291,7 +291,7 @@ class PointJob:
         if self._measurement is not None:
             told["headline"] = self.workload.headline(self._measurement.metrics)
         if self.raw is not None and self.raw.duration_s is not None:
-            told["duration_s"] = self.raw.duration_s
+            told["duration_s"] = max(0.0, self.raw.duration_s)
         return told
 
 

@@ -129,6 +129,7 @@ def build(
     if failure is None and measurement is not None and not measurement.ok:
         failure = Failure(measurement.failure_class, measurement.message or "the output breaks the workload's rules")
     notes = list(warnings)
+    duration_s = _not_below_zero("duration_s", raw.duration_s, notes) if raw is not None else None
     evidence = raw.evidence if raw is not None else EMPTY
     usage = _mapping(evidence.get("usage"))
     metrics = _metrics(measurement.metrics if measurement else EMPTY, notes)
@@ -140,6 +141,8 @@ def build(
     if len(attempts) > 1 and not (failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED):
         notes.append(_repeats(attempts))
     stamps = _mapping(evidence.get("stamps"))
+    conditions = _forwards(_conditions(raw, usage, duration_s), notes) if raw is not None else None
+    notes += _backwards(attempts)
     record = {
         "schema_version": SCHEMA_VERSION,
         "run_id": point.run_id,
@@ -151,7 +154,7 @@ def build(
         "warnings": list(dict.fromkeys(notes)),
         "tags": list(dict.fromkeys((*point.tags, *tags))),
         "timestamp_utc": _device_end(stamps) or timestamp_utc,
-        "duration_s": raw.duration_s if raw is not None else None,
+        "duration_s": duration_s,
         "identity": identity,
         "device": _device(device, raw),
         "backend": _backend(point, found, measurement),
@@ -160,7 +163,7 @@ def build(
         "metrics": metrics,
         "samples": measurement.samples if measurement else None,
         "telemetry": evidence.get("telemetry"),
-        "conditions": _conditions(raw, usage) if raw is not None else None,
+        "conditions": conditions,
         "raw": _raw(raw, stored) if raw is not None else None,
         "failure": {"class": failure.failure_class.value, "message": failure.message, "evidence": failure.evidence}
         if failure
@@ -214,6 +217,41 @@ def _device_end(stamps: Mapping[str, Json]) -> str | None:
 
 def _mapping(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else EMPTY
+
+
+_DURATIONS: Final = ("_s", "_ms", "_us", "_ns")
+_SIGNED: Final = frozenset({"clock_step_s"})  # a difference, not a duration
+
+
+def _not_below_zero(name: str, value: Json, notes: list[str]) -> Json:
+    """No duration is negative (B13). A device that sends one has a clock or a counter that ran backwards."""
+    if isinstance(value, int | float) and value < 0:
+        notes.append(f"the device sent a negative duration, {name} = {value:.9g}: 0 stands for it, it means nothing")
+        return 0.0
+    return value
+
+
+def _forwards(values: Mapping[str, Json], notes: list[str], above: str = "") -> dict[str, Json]:
+    """The same with every duration in it not below zero."""
+    found: dict[str, Json] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found[name] = _forwards(value, notes, f"{above}{name}.")
+        elif name.endswith(_DURATIONS) and name not in _SIGNED:
+            found[name] = _not_below_zero(above + name, value, notes)
+        else:
+            found[name] = value
+    return found
+
+
+def _backwards(attempts: Sequence[Mapping[str, Json]]) -> list[str]:
+    """Attempts that ended before they began, by the controller's wall clock: both are UTC of one form."""
+    return [
+        f"attempt {a.get('n')} ended before it began by the controller's clock, which was set meanwhile; "
+        "how long it took is duration_s, by the device's monotonic clock"
+        for a in attempts
+        if a.get("start_utc") and a.get("end_utc") and a["end_utc"] < a["start_utc"]
+    ]
 
 
 def _metrics(metrics: Mapping[str, Json], notes: list[str]) -> dict[str, Json]:
@@ -297,10 +335,10 @@ def _knobs(point: Point) -> dict[str, Json]:
     }
 
 
-def _conditions(raw: RawResult, usage: Mapping[str, Json]) -> dict[str, Json]:
+def _conditions(raw: RawResult, usage: Mapping[str, Json], wall_s: float | None) -> dict[str, Json]:
     """Under what circumstances it ran: a contended run looks like a slow one everywhere but here."""
     evidence = raw.evidence
-    user_s, system_s, wall_s = usage.get("utime_s"), usage.get("stime_s"), raw.duration_s
+    user_s, system_s = usage.get("utime_s"), usage.get("stime_s")
     cpu_s = round(user_s + system_s, 6) if user_s is not None and system_s is not None else None
     return {
         "cpu_s": cpu_s,
