@@ -154,7 +154,7 @@ class LabHost:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o755)
         for name, line in (
-            ("passwd", f"{USER}:x:{UID}:{UID}::{HOME}:/bin/sh\n"),
+            ("passwd", f"{USER}:x:{UID}:{UID}::{HOME}:{shutil.which('bash') or '/bin/sh'}\n"),
             ("group", f"{USER}:x:{UID}:\n"),
             ("shadow", f"{USER}:*:19000:0:99999:7:::\n"),
         ):
@@ -163,7 +163,7 @@ class LabHost:
         if not (etc / "host_key").exists():
             _keygen(etc / "host_key")
         shutil.copy(HERE / "witness.py", home)
-        shutil.copy(f"{self.lab.identity}.pub", home / ".ssh" / "authorized_keys")
+        self.allow(True)
         for path in (home, *home.rglob("*")):
             os.chown(path, UID, UID)
         self.configure(*self.options)
@@ -185,6 +185,17 @@ class LabHost:
         ]
         kept = [line for line in lines if line.split()[0] not in own]
         (self.folder / "etc" / "sshd_config").write_text("\n".join([*options, *kept]) + "\n")
+
+    def new_key(self) -> None:
+        """As after an installation from scratch; it counts from sshd's next start on."""
+        for path in (self.folder / "etc").glob("host_key*"):
+            path.unlink()
+        _keygen(self.folder / "etc" / "host_key")
+
+    def allow(self, allowed: bool) -> None:
+        """Whether the controller's key opens the account."""
+        keys = (self.lab.identity.parent / f"{self.lab.identity.name}.pub").read_text() if allowed else ""
+        (self.home / ".ssh" / "authorized_keys").write_text(keys)
 
     @property
     def home(self) -> Path:
@@ -402,6 +413,14 @@ class LabHost:
     def kill_all(self) -> int:
         """Every process but the first: what is left of a machine after its processes were killed."""
         return self._signal(self.all_processes(), signal.SIGKILL)
+
+    def small_disk(self, size: str) -> str:
+        """A disk of this size, mounted for everybody; the same one in another size, the next time. Its folder."""
+        self.inside("mkdir", "-p", "/run/small")
+        there = "/run/small" in self.inside("cat", "/proc/mounts")
+        options = f"{'remount,' if there else ''}size={size},mode=1777"
+        self.inside("mount", "-t", "tmpfs", "-o", options, "none", "/run/small")
+        return "/run/small"
 
     def inside(self, *argv: str, check: bool = True) -> str:
         """What a command says that root runs there."""
