@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test lint bench sim models setup setup-test lock clean report
+.PHONY: help run test lint bench sim soak models setup setup-test lock clean report
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -56,6 +56,9 @@ bench: setup-test  ## the figures of docs/performance.md, one line each: name va
 
 sim: setup-test  ## seeded campaigns on fake devices: SEED=, CAMPAIGNS=
 	@$(BIN)/python -m tests.sim
+
+soak: setup-test  ## a sweep over real SSH hosts while everything goes wrong (half an hour, as root): SEED=, POINTS=, FOLDER=
+	@$(BIN)/python -m tests.soak
 
 lock:  ## resolve requirements/*.in anew (needs uv)
 	@for f in run test; do uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header requirements/$$f.in -o requirements/$$f.txt; done

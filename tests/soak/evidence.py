@@ -1,0 +1,137 @@
+"""Evidence: all that a soak left on disk, read once. Nothing here knows what the controller believed but by its files.
+
+``evidence/``: ``soak.json`` (seed, points, clocks), ``faults.jsonl``, ``invocations.jsonl``, ``left.json`` (processes
+on the hosts at the end), ``witness/<host>/`` (the traces of the workloads); and the run folder itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+EVIDENCE = "evidence"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One time that a workload, or what it left behind, really ran. Seconds of the monotonic clock."""
+
+    host: str
+    run: str
+    run_id: str
+    n: int
+    start_s: float
+    last_s: float
+    complete: bool
+    left: bool
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    kind: str
+    host: str
+    start_s: float
+    end_s: float
+    hit: int
+
+
+class Evidence:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        told = json.loads((folder / EVIDENCE / "soak.json").read_text())
+        self.seed: int = told["seed"]
+        self.points: dict[str, Json] = told["points"]  # by name: device, kind, value, accepted, run_id
+        self.settings: Json = told["settings"]
+        self._wall_minus_monotonic_s: float = told["wall_minus_monotonic_s"]
+        self.root = folder / "runs" / "soak"
+        self.faults = [Fault(**line) for line in self._lines("faults.jsonl")]
+        self.invocations: list[Json] = self._lines("invocations.jsonl")
+        self.left: dict[str, list[str]] = json.loads((folder / EVIDENCE / "left.json").read_text())
+
+    def _lines(self, name: str) -> list[Json]:
+        return [json.loads(line) for line in (self.folder / EVIDENCE / name).read_text().splitlines()]
+
+    def at_s(self, utc: str) -> float:
+        """A time of the controller's clock on the monotonic one."""
+        return datetime.fromisoformat(utc).timestamp() - self._wall_minus_monotonic_s
+
+    def wall_to_s(self, wall_s: float) -> float:
+        return wall_s - self._wall_minus_monotonic_s
+
+    def log(self, name: str) -> list[Json]:
+        """``journal`` or ``retries``. A line that was cut short by a kill costs that line."""
+        path, lines = self.root / f"{name}.jsonl", []
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                continue
+        return lines
+
+    @cached_property
+    def journal(self) -> list[Json]:
+        return self.log("journal")
+
+    @cached_property
+    def ledger(self) -> list[Json]:
+        return self.log("retries")
+
+    @cached_property
+    def records(self) -> dict[tuple[str, str], Json]:
+        """By device and run id. A file that is no JSON is ``{}``."""
+        found = {}
+        for path in (self.root / "records").glob("*/*.json"):
+            try:
+                found[path.parent.name, path.stem] = json.loads(path.read_bytes())
+            except ValueError:
+                found[path.parent.name, path.stem] = {}
+        return found
+
+    def record_of(self, name: str) -> Json:
+        point = self.points[name]
+        return self.records.get((point["device"], point["run_id"]), {})
+
+    def published_s(self, device: str, run_id: str) -> float:
+        return self.wall_to_s((self.root / "records" / device / f"{run_id}.json").stat().st_mtime)
+
+    @cached_property
+    def executions(self) -> list[Execution]:
+        """Of all hosts, in the order of their starts; what was left behind has entries of its own."""
+        found = []
+        for path in (self.folder / EVIDENCE / "witness").glob("*/*"):
+            lines = path.read_text().splitlines()
+            if len(lines) < 2 or not lines[1].strip():
+                continue  # it was killed while it made the file
+            told = json.loads(lines[0])
+            found.append(
+                Execution(
+                    path.parent.name,
+                    told["run"],
+                    told["run_id"],
+                    told["n"],
+                    told["start_ns"] / 1e9,
+                    int(lines[1]) / 1e9,
+                    lines[2:] == ["ended"],
+                    bool(told.get("left")),
+                    told["start_ns"],
+                )
+            )
+        return sorted(found, key=lambda one: one.start_s)
+
+    def runs_of(self, run_id: str) -> list[Execution]:
+        return [one for one in self.executions if one.run_id == run_id and not one.left]
+
+    def deadly(self, host: str, from_s: float, to_s: float) -> list[Fault]:
+        """What may have killed a run on this host, or destroyed its result, in that time."""
+        kinds = ("reboot", "power cut", "dead for long", "runner killed")
+        return [
+            one
+            for one in self.faults
+            if one.host == host and one.kind in kinds and one.start_s <= to_s and one.end_s >= from_s
+        ]

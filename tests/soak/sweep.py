@@ -1,0 +1,151 @@
+"""A sweep of the soak: a lab folder with points of every kind, and a real Snakemake that is killed and rerun."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from netns.lab_hosts import HOME, LabHosts
+from sidewinder import config
+from sidewinder.files import records
+from sidewinder.model import Plan
+
+REPO = Path(__file__).resolve().parents[2]
+EXPERIMENT = "soak"
+# of a hundred points
+KINDS = {"ok": 80, "noise": 3, "leaver": 5, "exit": 5, "kill": 4, "garbage": 3}
+FAILS = {"exit": "measurement", "kill": "measurement", "garbage": "parse"}
+ACCEPTED = 0.8  # so many of those that fail are accepted; the others are measured again by each invocation
+RECOVERY_S = 8.0
+GIVE_UP_S = 40.0
+COLUMNS = ("device", "name", "kind", "seconds", "value")
+
+
+class Sweep:
+    def __init__(self, folder: Path, lab: LabHosts, seed: int, points: int, longest_s: float) -> None:
+        self.folder = folder
+        self.root = folder / "runs" / EXPERIMENT
+        self.invocations: list[dict[str, Any]] = []
+        self._switch = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        rng = random.Random(f"{seed} points")
+        hosts = [host.name for host in lab]
+        self.points: dict[str, dict[str, Any]] = {}
+        for number in range(1, points + 1):
+            (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
+            seconds = round(0.2 + (longest_s - 0.2) * rng.random() ** 2, 2)  # most of them are short
+            point = {"device": hosts[number % len(hosts)], "kind": kind, "seconds": seconds, "value": number}
+            point["accepted"] = kind in FAILS and rng.random() < ACCEPTED
+            self.points[f"p{number:04}"] = point
+        self._write(lab)
+
+    def _write(self, lab: LabHosts) -> None:
+        folder = self.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPO / "Snakefile", folder)
+        for name in ("rules", "profiles"):
+            shutil.copytree(REPO / name, folder / name)
+        (folder / "me").mkdir()
+        with open(folder / "points.csv", "w", newline="") as table:
+            writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows({"name": name, **point} for name, point in self.points.items())
+        command = ["python3", "-S", f"{HOME}/work.py", f"{HOME}/witness", "{name}", "{kind}", "{seconds}", "{value}"]
+        devices: dict[str, Any] = {}
+        for number, host in enumerate(lab):
+            shutil.copy(REPO / "tests/soak/work.py", host.home)
+            devices[host.name] = host.settings(recovery_after_s=RECOVERY_S, give_up_after_s="never")
+            if number < 2:
+                devices[host.name].update(resource_group="board", group_max_concurrency=1)
+            else:  # one that is given up, and whose points another one takes over
+                devices[host.name].update(give_up_after_s=GIVE_UP_S, failover_to="h2")
+        self._config = {
+            "experiment": EXPERIMENT,
+            "devices": devices,
+            "policy": {"retry": {"max_attempts": 3, "backoff_s": 1, "max_backoff_s": 8}},
+            "matrix": [{"from": "points.csv", "backend": "command", "command": command, "metrics": "json"}],
+        }
+        self._publish()
+        plan = self.plan()
+        for run_id, planned in plan.points.items():
+            self.points[planned.parameters["name"]]["run_id"] = run_id
+        accepted = {point["run_id"]: "fails on purpose" for point in self.points.values() if point["accepted"]}
+        self._config["accept"] = accepted
+        self._publish()
+
+    def _publish(self) -> None:
+        (self.folder / "config").mkdir(exist_ok=True)
+        (self.folder / "config/lab.yaml").write_text(json.dumps(self._config, indent=1))  # JSON is YAML
+
+    def plan(self) -> Plan:
+        here = os.getcwd()
+        os.chdir(self.folder)  # where its table is looked for
+        try:
+            return config.load_files(["config/lab.yaml"], {})
+        finally:
+            os.chdir(here)
+
+    # -- the controller
+
+    def invoke(self) -> int:
+        """The same command once more; its exit code, or minus the signal that ended it."""
+        environ = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(self.folder / "me"),
+            "XDG_CACHE_HOME": str(self.folder / "me/.cache"),
+        }
+        environ.pop("SSH_AUTH_SOCK", None)
+        told: dict[str, Any] = {"start_s": time.monotonic()}
+        log = self.folder / f"controller-{len(self.invocations):03}.log"
+        with open(log, "wb") as out:
+            process = subprocess.Popen(
+                ["snakemake", "--profile", "profiles/lab", "--nocolor"],
+                cwd=self.folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            with self._switch:
+                self._process = process
+            code = process.wait()
+            with self._switch:
+                self._process = None
+        told.update(end_s=time.monotonic(), code=code)
+        self.invocations.append(told)
+        return code
+
+    def kill(self) -> bool:
+        """``kill -9``; False: there was no controller just then."""
+        with self._switch:
+            if self._process is None:
+                return False
+            self._process.send_signal(signal.SIGKILL)
+            return True
+
+    # -- what lies on disk
+
+    def open_points(self) -> list[str]:
+        """Those that are neither measured nor failed as they must."""
+        return [name for name, point in self.points.items() if not self._is_over(point)]
+
+    def _is_over(self, point: dict[str, Any]) -> bool:
+        path = self.root / "records" / point["device"] / f"{point['run_id']}.json"
+        return records.status_of(str(path), point["run_id"]) == ("failed" if point["kind"] in FAILS else "ok")
+
+
+def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
