@@ -24,10 +24,9 @@ def parse(text: str) -> Fraction:
         raise ValueError(f"{text!r} is no quantity")
     digits, suffix = found[1], found[2] or ""
     if suffix in _BINARY:
-        return Fraction(Decimal(digits)) * 2 ** _BINARY[suffix]
-    if suffix in _DECIMAL:
-        return Fraction(Decimal(digits)) * Fraction(10) ** _DECIMAL[suffix]
-    return Fraction(Decimal(digits + suffix))
+        return Fraction(Decimal(digits)) * Fraction(1 << _BINARY[suffix])
+    exponent = f"e{_DECIMAL[suffix]}" if suffix in _DECIMAL else suffix
+    return Fraction(Decimal(digits + exponent))
 
 
 def canonical(text: str) -> str:
@@ -39,7 +38,7 @@ def canonical(text: str) -> str:
                 return f"{amount // 2**power}{suffix}"
         return str(amount)
     for suffix, power in reversed(_DECIMAL.items()):
-        scaled = amount / Fraction(10) ** power
+        scaled = amount / Fraction(Decimal(f"1e{power}"))
         if amount and scaled.denominator == 1:
             return f"{scaled}{suffix}"
     return "0" if not amount else text

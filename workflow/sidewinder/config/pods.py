@@ -46,6 +46,8 @@ def check(
     for key in ("env_from_secrets", "resources", "volumes", "host_mounts"):
         if not settings.get(key):
             settings.pop(key, None)
+    if section.python and section.python.startswith("~"):
+        problems.add("no login shell is there to expand `~`: write an absolute path or a name", (*path, "python"))
     if not image:
         for key in ("cpu", "memory", "resources", "volumes", "host_mounts", "pod_template", "node_name"):
             if settings.get(key):
