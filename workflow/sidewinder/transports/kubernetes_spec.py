@@ -10,12 +10,14 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any, Final
 
 from sidewinder import ids
-from sidewinder.agent.source import PYTHON_FLAGS, read_module
+from sidewinder.agent.source import PYTHON_FLAGS
 from sidewinder.model import EMPTY, Device, Json
 
+KEEPER: Final = resources.files(__package__).joinpath("kubernetes_keeper.py").read_text(encoding="utf-8")
 PYTHON: Final = "python3"
 CONTAINER: Final = "agent"
 WORKDIR: Final = "/sidewinder"
@@ -105,7 +107,7 @@ def _container(device: Device) -> Manifest:
         "name": container_name(device),
         "image": settings["image"],
         "imagePullPolicy": settings.get("image_pull_policy", "IfNotPresent"),
-        "command": [python_of(device), *PYTHON_FLAGS, "-c", read_module("keeper"), f"{idle_s:g}"],
+        "command": [python_of(device), *PYTHON_FLAGS, "-c", KEEPER, f"{idle_s:g}"],
         "resources": _resources(settings),
         "volumeMounts": _mounts(device),
     }

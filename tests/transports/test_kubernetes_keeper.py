@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sidewinder.agent import keeper
-from sidewinder.agent.source import PYTHON_FLAGS, read_module
+from sidewinder.transports import kubernetes_keeper as keeper
+from sidewinder.transports.kubernetes_spec import KEEPER
+from sidewinder.agent.source import PYTHON_FLAGS
 
 PATIENCE_S = 60.0
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a container is Linux")
@@ -60,13 +61,13 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_it_ends_when_it_is_told(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
-    process = begin(read_module("keeper"), "0")
+    process = begin(KEEPER, "0")
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == keeper.TERMINATED
 
 
 def test_it_buries_orphans(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
-    process = begin(ADOPTS + read_module("keeper"), "0")
+    process = begin(ADOPTS + KEEPER, "0")
     assert process.stdout is not None
     orphan = process.stdout.readline().decode().strip()
     until(lambda: not os.path.exists(f"/proc/{orphan}"), "the orphan is buried")
@@ -75,7 +76,7 @@ def test_it_buries_orphans(begin: Callable[..., subprocess.Popen[bytes]]) -> Non
 
 
 def test_it_ends_well_when_nobody_was_there(begin: Callable[..., subprocess.Popen[bytes]]) -> None:
-    text = read_module("keeper").replace('if __name__ == "__main__":', "if False:") + NOBODY
+    text = KEEPER.replace('if __name__ == "__main__":', "if False:") + NOBODY
     assert begin(text, "0.2").wait(PATIENCE_S) == 0
     waits = begin(text, "0")  # for ever: it ends by a signal, not by itself
     waits.send_signal(signal.SIGTERM)

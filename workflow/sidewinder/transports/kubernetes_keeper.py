@@ -1,6 +1,6 @@
 """A keeper: the first process of a pod's container, which buries orphans and ends the pod when nobody calls any more.
 
-It is shipped as the container's command, not with the agent. Whoever is called into the container (a front, a person's
+Its text is the container's command: standard library only, Python 3.7. Whoever is called into the container (a front, a person's
 shell) has no parent in it: as long as there is one, somebody is there. A front leaves at the end of its stream, and an
 API server or kubelet ends a stream whose other end is gone, so a controller that died does not count.
 """
