@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sidewinder.errors import ConfigError, DeviceFault, PublishError
 from sidewinder.model import Device
 
-from . import board
+from . import board, stage
 from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sidewinder.transports.ssh_target import Target
 
-HELP = "show which devices are down and why, release one, trust a host key"
+HELP = "show which devices are down and why, release one, trust a host key, bring models there"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     release = actions.add_parser("release", help="say that a device is fit again: the next run uses it at once")
     release.add_argument("name", metavar="NAME", help="a device of the lab")
     add_lab_arguments(release)
+    staging = actions.add_parser("stage", help="bring the models that the plan needs and these devices lack")
+    staging.add_argument("names", metavar="NAME", nargs="*", help="devices of the lab (default: all)")
+    add_lab_arguments(staging)
     add_lab_arguments(parser)
 
 
@@ -42,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
             return _enrol(args)
         case "release":
             return board.release(args)
+        case "stage":
+            return stage.run(args)
         case _:
             return board.show(args)
 

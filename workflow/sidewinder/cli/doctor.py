@@ -168,7 +168,28 @@ async def _engines(plan: Plan, device: Device, link: Any) -> list[Finding]:
     return findings
 
 
+async def _staged_model(
+    device: Device, client: Any, model: str, file: str, declared: str | None, digest: bool
+) -> Finding:
+    """A file of this machine that is brought to the device before its points run there."""
+    from sidewinder.engine.staging import source_of
+    from sidewinder.transports.staging import digest_of
+
+    what, source = f"model {model}", source_of(file)
+    if not source.is_file():
+        return Finding(device.id, what, "fail", f"{source} is not on this machine, it cannot be brought there")
+    text = f"{file}, {source.stat().st_size / 1e6:.0f} MB"
+    if not digest:
+        return Finding(device.id, what, "ok", f"{text}, is brought there when it lacks")
+    sha256 = await digest_of(source)
+    if declared not in (None, sha256):
+        return Finding(device.id, what, "fail", f"{source} has sha256 {sha256}, declared is {declared}")
+    lies = "lies there already" if await client.staged([sha256]) else "is brought there before its points run"
+    return Finding(device.id, what, "ok", f"{text}, {lies}")
+
+
 async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list[Finding]:
+    from sidewinder.engine import staging
     from sidewinder.engine.devices import path_on
 
     wanted = {
@@ -178,6 +199,9 @@ async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list
     }
     findings = []
     for model, path, sha256 in sorted(wanted, key=str):
+        if staging.staged_model(plan.lab.models.get(model or ""), device) is not None:
+            findings.append(await _staged_model(device, client, model or "", path, sha256, digest))
+            continue
         real = path_on(device, path)
         seen = (await client.look([real]))[0]
         what = f"model {model}"
