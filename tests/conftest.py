@@ -17,3 +17,19 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and CI must not skip: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seeds of tests that draw some, and what they say of themselves, also when all is well."""
+    told = [
+        f"{report.nodeid}: {value}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name in ("seeds", "mutant")
+    ]
+    if told:
+        terminalreporter.section("seeds and mutants")
+        for line in sorted(told):
+            terminalreporter.line(line)

@@ -1,6 +1,6 @@
 """`make sim`: many seeded campaigns on every core of this machine; ends with 1 at the first broken promise.
 
-``CAMPAIGNS=100000`` says how many, ``SEED=n`` replays one and shows it broken or whole.
+``CAMPAIGNS=100000`` says how many, ``SEED=n`` replays one, shows it broken or whole, and its last events if broken.
 """
 
 from __future__ import annotations
@@ -15,43 +15,69 @@ from multiprocessing import Pool
 from sidewinder.testing import Simulation, Violation
 
 CHUNK = 100
+EVERY_S = 60.0
 
 
-def campaigns(first: int) -> tuple[int, Counter[str], Counter[str], str | None]:
-    """One chunk: the first seed, faults by kind, outcomes of points, and what was broken."""
+def campaigns(first: int) -> tuple[Counter[str], Counter[str], int, str | None]:
+    """One chunk from this seed on: faults by kind, points by outcome, events, and what was broken."""
     faults: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
+    events = 0
     for seed in range(first, first + CHUNK):
+        simulation = Simulation(seed)
         try:
-            simulation = Simulation(seed).run()
+            simulation.run()
         except Violation as broken:
-            return first, faults, outcomes, f"seed {seed}: {broken}"
+            return faults, outcomes, events, str(broken)
         faults += simulation.injected
-        outcomes.update(simulation.disk.outcome.values())
-    return first, faults, outcomes, None
+        outcomes.update(record.outcome for record in simulation.disk.records.values())
+        events += simulation.events
+    return faults, outcomes, events, None
+
+
+def replay(seed: int) -> int:
+    simulation = Simulation(seed)
+    try:
+        digest = simulation.digest()
+    except Violation as broken:
+        for at_s, event, made in simulation.recent:
+            print(f"{at_s:12.3f} s  {event}")
+            for instruction in made:
+                print(f"{'':16}{instruction}")
+        print(broken, file=sys.stderr)
+        return 1
+    print(f"seed {seed}: every promise held, {simulation.events} events, digest {digest}")
+    return 0
 
 
 def main() -> int:
     if seed := os.environ.get("SEED"):
-        Simulation(int(seed)).run()
-        print(f"seed {seed}: every promise held")
-        return 0
-    count = max(CHUNK, int(os.environ.get("CAMPAIGNS") or 10_000))
+        return replay(int(seed))
+    count = max(CHUNK, int(os.environ.get("CAMPAIGNS") or 100_000))
     first = secrets.randbelow(2**40)
-    print(f"{count} campaigns, seeds {first} to {first + count - 1}; replay one with SEED=", flush=True)
+    print(
+        f"{count} campaigns, seeds {first} to {first + count - 1}; replay one: SEED=n python -m tests.sim", flush=True
+    )
     faults: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    started_s = time.monotonic()
+    done = events = 0
+    started_s = told_s = time.monotonic()
     with Pool() as pool:
-        for _, met, ended, broken in pool.imap_unordered(campaigns, range(first, first + count, CHUNK)):
+        for met, ended, happened, broken in pool.imap_unordered(campaigns, range(first, first + count, CHUNK)):
             faults += met
             outcomes += ended
+            events += happened
+            done += CHUNK
             if broken:
-                print(broken, file=sys.stderr)
+                print(f"1 violation\n{broken}", file=sys.stderr)
+                print(f"replay it: SEED={broken.split()[1].rstrip(',')} python -m tests.sim", file=sys.stderr)
                 return 1
+            if time.monotonic() - told_s > EVERY_S:
+                told_s = time.monotonic()
+                print(f"{done} campaigns after {told_s - started_s:.0f} s, 0 violations", flush=True)
     print("faults: " + ", ".join(f"{number} {kind}" for kind, number in sorted(faults.items())))
     print("points: " + ", ".join(f"{number} {kind}" for kind, number in sorted(outcomes.items())))
-    print(f"0 violations in {time.monotonic() - started_s:.0f} s")
+    print(f"{done} campaigns, {events} events, 0 violations in {time.monotonic() - started_s:.0f} s")
     return 0
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from sidewinder.core import attempts, campaign, failing, failover, killing, policy, service, turns
+from sidewinder.core import attempts, campaign, failing, failover, killing, policy, service, stragglers, turns
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import Breaker, Open
 from sidewinder.core.campaign import Campaign
-from sidewinder.core.lifecycle import Following, Parsing, Publishing, Running, State
+from sidewinder.core.lane import Lane
+from sidewinder.core.lifecycle import Asking, Following, Parsing, Publishing, Running, State
 from sidewinder.model import Evidence, FailureClass
-from sidewinder.testing import Simulation, Violation
+from sidewinder.testing import FakeClock, Simulation, Violation
 
 SEEDS = range(1_000_000, 1_000_800)
 
@@ -88,30 +91,40 @@ def groups_are_ignored(patch: Patch) -> None:
         real(self, lane)
         self.limit += self.name is not None
 
+        self.reckon()
+
     patch.setattr(turns.Group, "join", join)
-    patch.setattr(Simulation, "run", with_true_limits(Simulation.run))
 
 
-def with_true_limits(run: Callable[[Simulation], Simulation]) -> Callable[[Simulation], Simulation]:
-    """The limit as the devices declare it, counted without the core's help."""
-    from sidewinder.core import invariants
+def stragglers_hold_no_turn(patch: Patch) -> None:
+    """Promise 5: another member starts beside a run whose link is lost, or that an earlier controller left."""
+    patch.setattr(stragglers, "leave", lambda *_, **__: None)
 
-    real = invariants.check
 
-    def check(c: Campaign) -> None:
-        real(c)
-        for group in {lane.group for lane in c.lanes.values() if lane.group.name}:
-            declared = [m.device.group_max_concurrency for m in group.members if m.device.group_max_concurrency]
-            assert group.held <= min(declared, default=1), "promise 5"
+def a_kept_turn_is_kept_for_ever(patch: Patch) -> None:
+    """Promise 5: the turn of a member that died in mid-run is never given back."""
+    real = stragglers.over
 
-    def patched(self: Simulation) -> Simulation:
-        invariants.check = check
-        try:
-            return run(self)
-        finally:
-            invariants.check = real
+    def over(c: Campaign, lane: Any, timer: str) -> bool:
+        for straggler in lane.stragglers.values():
+            if straggler.timer == timer:
+                c.timers[timer] = campaign.Timer(c.now_s, lane)
+                return True
+        return real(c, lane, timer)
 
-    return patched
+    patch.setattr(stragglers, "over", over)
+
+
+def the_dead_are_not_called(patch: Patch) -> None:
+    """Promise 5: a member that does not answer takes a turn to find that out."""
+    patch.setattr(Lane, "must_be_called", property(lambda self: False))
+
+
+def the_journal_is_for_what_is_queued(patch: Patch) -> None:
+    """Promises 5 and 7: what an earlier invocation left running counts only once its point is handed over."""
+    real = service.on_device_added
+    forget = lambda c, event, out: real(c, event._replace(in_flight=()), out)  # noqa: E731
+    patch.setitem(service.HANDLERS, ev.DeviceAdded, forget)
 
 
 def nobody_goes_to_the_back(patch: Patch) -> None:
@@ -283,6 +296,159 @@ def probes_without_end(patch: Patch) -> None:
         real(c, lane, out)
 
     patch.setattr(service, "probe_if_due", probe_if_due)
+
+
+def what_may_run_is_not_asked(patch: Patch) -> None:
+    """Promise 7: after a restart the next attempt starts at once."""
+    real = service.on_points_queued
+
+    def on_points_queued(c: Campaign, event: Any, out: list[Any]) -> None:
+        real(c, ev.PointsQueued(tuple(w._replace(in_flight=False) for w in event.works)), out)
+
+    patch.setitem(service.HANDLERS, ev.PointsQueued, on_points_queued)
+
+
+def stopped_points_are_forgotten(patch: Patch) -> None:
+    """Promise 1: what was not started when a person stopped the run is told to nobody."""
+    real = service.stop
+
+    def stop(c: Campaign, reason: str, kill: bool, out: list[Any]) -> None:
+        for lane in c.lanes.values():
+            for item in lane.points.drain():
+                del c.items[item.work_id]
+        real(c, reason, kill, out)
+
+    patch.setattr(service, "stop", stop)
+
+
+def a_parser_that_broke_is_asked_again(patch: Patch) -> None:
+    """Promise 2: the run is repeated because its output could not be read."""
+
+    def on_parsed(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        if event.failure is not None and event.failure.failure_class is FailureClass.PARSE:
+            failing.fail(c, item, event.failure._replace(failure_class=FailureClass.TRANSPORT), out, ran=True)
+            return
+        attempts.on_parsed(c, item, event, out)
+
+    handler(patch, ev.Parsed, on_parsed)
+
+
+def takeovers_are_silent(patch: Patch) -> None:
+    """Promise 3: nobody learns that an attempt was adopted or attached to again."""
+
+    def note(item: Any, kind: str, out: list[Any], **fields: Any) -> None:
+        if kind not in ("adopted", "reattached"):
+            attempts_note(item, kind, out, **fields)
+
+    attempts_note = attempts.note
+    patch.setattr(attempts, "note", note)
+
+
+def a_broken_link_is_the_end(patch: Patch) -> None:
+    """Promises 8 and 11: a run whose link broke is taken for dead, and the next attempt follows."""
+    real = failing.on_transport_failed
+
+    def on_transport_failed(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        was_running = isinstance(item.state, Running)
+        real(c, item, event, out)
+        if was_running and item.work_id in c.items and item.doubtful:
+            failing.note_retry(c, item, FailureClass.TRANSPORT, item.n, event.error, out, over=True)
+            item.doubtful, item.n = False, item.n + 1
+
+    handler(patch, ev.TransportFailed, on_transport_failed)
+
+
+def what_runs_on_is_killed(patch: Patch) -> None:
+    """Promise 8: the link is back, the run goes on, and it is ended for a fresh one."""
+    real = attempts.on_status
+
+    def on_status(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        lost = event.state == "running" and c.stop is None
+        real(c, item, event._replace(state="lost") if lost else event, out)
+
+    handler(patch, ev.StatusAnswered, on_status)
+
+
+def what_has_finished_is_repeated(patch: Patch) -> None:
+    """Promises 2 and 8: the run ended while the link was broken, and its result is left lying there."""
+    real = attempts.on_status
+
+    def on_status(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        done = event.state == "finished" and c.stop is None
+        real(c, item, event._replace(state="lost") if done else event, out)
+
+    handler(patch, ev.StatusAnswered, on_status)
+
+
+def the_wall_clock_counts(patch: Patch) -> None:
+    """Promise 10: waits are counted by a clock that people set."""
+    clocks: list[FakeClock] = []
+    real_init, real = Simulation.__init__, Campaign.handle
+
+    def init(self: Simulation, *args: Any, **kwargs: Any) -> None:
+        real_init(self, *args, **kwargs)
+        clocks.append(self.clock)
+
+    def handle(self: Campaign, event: Any, now_s: float) -> list[Any]:
+        return real(self, event, (clocks[-1].utc - FakeClock().utc).total_seconds())
+
+    patch.setattr(Simulation, "__init__", init)
+    patch.setattr(Campaign, "handle", handle)
+
+
+def any_timer_ends_a_wait(patch: Patch) -> None:
+    """Promise 10: a timer whose reason is gone ends the wait that came after it."""
+    real = Campaign._timer_fired
+
+    def fired(self: Campaign, event: Any, out: list[Any]) -> Any:
+        timer = self.timers.get(event.timer)
+        if timer is not None and not isinstance(timer.target, Lane):
+            newer = getattr(timer.target.state, "timer", None)
+            if newer is not None and newer != event.timer:
+                self.timers[newer] = self.timers[newer]._replace(at_s=0.0)
+                event = ev.TimerFired(newer)
+        return real(self, event, out)
+
+    patch.setattr(Campaign, "_timer_fired", fired)
+
+
+def could_not_look_means_absent(patch: Patch) -> None:
+    """Promise 11: a device that could not be asked is taken to have nothing."""
+    real = failing.on_transport_failed
+
+    def on_transport_failed(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        if isinstance(item.state, Asking) and c.stop is None:
+            out.append(do.Note("transport_failure", item.lane.id, item.work_id, {}))
+            attempts.on_status(c, item, ev.StatusAnswered(event.attempt, "absent"), out)
+            return
+        real(c, item, event, out)
+
+    handler(patch, ev.TransportFailed, on_transport_failed)
+
+
+def what_never_came_home_is_a_result(patch: Patch) -> None:
+    """Promise 11: a run whose result could not be fetched is published as one, with nothing in it."""
+    real = failing.on_transport_failed
+
+    def on_transport_failed(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        if isinstance(item.state, Running):
+            out.append(do.Note("transport_failure", item.lane.id, item.work_id, {}))
+            item.state = Publishing(item.state.attempt, item.state.slot, None)
+            out.append(do.Publish(item.work_id, event.attempt, None))
+            return
+        real(c, item, event, out)
+
+    handler(patch, ev.TransportFailed, on_transport_failed)
+
+
+def the_lost_were_never_there(patch: Patch) -> None:
+    """Promises 9 and 11: an attempt that the device lost is taken for one that never reached it."""
+    real = attempts.on_status
+
+    def on_status(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        real(c, item, event._replace(state="absent") if event.state == "lost" else event, out)
+
+    handler(patch, ev.StatusAnswered, on_status)
 
 
 def devices_start_well(patch: Patch) -> None:
@@ -459,6 +625,22 @@ def what_could_be_measured_moves(patch: Patch) -> None:
 
 
 MUTANTS = [
+    stragglers_hold_no_turn,
+    a_kept_turn_is_kept_for_ever,
+    the_dead_are_not_called,
+    the_journal_is_for_what_is_queued,
+    what_may_run_is_not_asked,
+    stopped_points_are_forgotten,
+    a_parser_that_broke_is_asked_again,
+    takeovers_are_silent,
+    a_broken_link_is_the_end,
+    what_runs_on_is_killed,
+    what_has_finished_is_repeated,
+    the_wall_clock_counts,
+    any_timer_ends_a_wait,
+    could_not_look_means_absent,
+    what_never_came_home_is_a_result,
+    the_lost_were_never_there,
     any_device_stands_in,
     the_dead_stand_in,
     copies_move_on,
@@ -498,15 +680,30 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.__name__)
-def test_the_simulation_catches(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+def test_the_simulation_catches(
+    mutant: Callable[[Patch], None], monkeypatch: Patch, record_property: Callable[[str, object], None]
+) -> None:
     mutant(monkeypatch)
-    for seed in SEEDS:
+    for tried, seed in enumerate(SEEDS, 1):
         try:
             Simulation(seed).run()
-        except Violation as caught:
-            print(f"seed {seed}: {str(caught)[:200]}")
-            return
-        except (KeyError, ValueError) as caught:  # a mutant may trip over itself
-            print(f"seed {seed}: {caught!r}")
-            return
-    pytest.fail(f"nothing noticed: {mutant.__doc__}")
+        except Violation as broken:
+            caught = str(broken.__cause__)
+        except (KeyError, ValueError, AttributeError) as tripped:  # a mutant may trip over itself
+            caught = f"no promise, it fell over {tripped!r}"
+        else:
+            continue
+        record_property("mutant", f"caught by campaign {tried}, seed {seed}: {caught[:100]}")
+        return
+    pytest.fail(f"{len(SEEDS)} campaigns noticed nothing: {mutant.__doc__}")
+
+
+def test_every_promise_of_the_core_has_mutants() -> None:
+    docs = " ".join(mutant.__doc__ or "" for mutant in MUTANTS)
+    counts = Counter(n for words in re.findall(r"Promises? ([\d and,]+):", docs) for n in re.findall(r"\d+", words))
+    assert {int(n) for n, count in counts.items() if count >= 2} == set(range(1, 12)), counts
+    assert {name for name, it in globals().items() if _is_mutant(it)} == {mutant.__name__ for mutant in MUTANTS}
+
+
+def _is_mutant(it: object) -> bool:
+    return callable(it) and list(getattr(it, "__annotations__", ())) == ["patch", "return"]

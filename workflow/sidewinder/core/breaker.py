@@ -79,8 +79,8 @@ class Breaker:
         self.state = Open(now_s, reason)
         self.down_since_s, self.down_here_since_s = now_s - down_s, now_s
 
-    def failed(self, work_id: str, reason: str, now_s: float) -> bool:
-        """A point failed on the way. True if this opened the breaker (again)."""
+    def failed(self, work_id: str | None, reason: str, now_s: float) -> bool:
+        """A point failed on the way (None: a call, before any point). True if this opened the breaker (again)."""
         self.failures += 1
         state = self.state
         if isinstance(state, Closed):
@@ -89,7 +89,7 @@ class Breaker:
                 return False
             self.trips += 1
             return self._open(reason, now_s)
-        if isinstance(state, Trial) and state.work_id == work_id:
+        if (isinstance(state, Trial) and state.work_id == work_id) or (work_id is None and isinstance(state, HalfOpen)):
             self.tests_failed += 1
             return self._open(reason, now_s)
         return False  # a straggler of another slot: the cooldown already runs

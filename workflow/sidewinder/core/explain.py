@@ -106,7 +106,7 @@ def _what_blocks(item: Item, now_s: float) -> list[str]:
     if group.held >= group.room and group.name is not None:
         names = ", ".join(member.name for member in group.members)
         reasons.append(f"all {group.limit} turn(s) of group {group.name} ({names}) are taken")
-        for member in group.members if group.is_shared else ():
+        for member in group.members if group.is_tight else ():
             for straggler in member.stragglers.values():
                 left_s = straggler.until_s - now_s
                 reasons.append(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidewinder.core.breaker import Closed, Trial
+from sidewinder.core.breaker import Closed, HalfOpen, Trial
 from sidewinder.core.lane import Lane
 from sidewinder.core.lifecycle import HOLDS_SLOT, BackingOff, Done, Publishing, Queued, Waiting
 from sidewinder.core.turns import Group
@@ -67,7 +67,7 @@ def _check_lane(lane: Lane, held: list[int], queued: int, *, stopped: bool) -> N
     state = lane.breaker.state
     if isinstance(state, Trial):
         assert gate is not None, f"{lane.id} is on trial and takes more points"
-    if lane.must_be_called and isinstance(state, Closed) and lane.points.waiting and not stopped:
+    if lane.must_be_called and isinstance(state, Closed | HalfOpen) and lane.points.waiting and not stopped:
         assert lane.calling or lane.rest_timer, f"{lane.id} is to be called before its turn, and nobody calls it"
 
 
@@ -75,7 +75,11 @@ def _check_group(group: Group, held: int) -> None:
     assert held == group.held <= group.limit, (
         f"group {group.name}: {held} turns, {group.held} booked, {group.limit} allowed"
     )
-    kept = sum(len(lane.stragglers) for lane in group.members) if len(group.members) > 1 else 0
+    kept = (
+        sum(len(lane.stragglers) for lane in group.members)
+        if group.limit < sum(len(m.slots) for m in group.members)
+        else 0
+    )
     assert group.room == group.limit - kept, f"group {group.name}: {kept} turns are kept, {group.room} booked as free"
     if group.held < group.limit:
         idle = [lane.id for lane in group.members if lane.may_ask()]

@@ -77,13 +77,12 @@ class Lane:
         state = self.breaker.state
         if self.out_of_service is not None:
             self.gate = self.out_of_service.reason
-        elif isinstance(state, Closed):
-            if self.rest_timer is not None:
-                self.gate = "the device rests after failures in a row"
-            else:
-                self.gate = "the device is called before it takes a turn" if self.must_be_called else None
+        elif not isinstance(state, Closed | HalfOpen):
+            self.gate = f"the device is down: {state.reason}"
+        elif self.rest_timer is not None:
+            self.gate = "the device rests after failures in a row"
         else:
-            self.gate = None if isinstance(state, HalfOpen) else f"the device is down: {state.reason}"
+            self.gate = "the device is called before it takes a turn" if self.must_be_called else None
 
     @property
     def must_be_called(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sidewinder.core import events as ev
 from sidewinder.core import failover, stragglers
 from sidewinder.core import instructions as do
-from sidewinder.core.breaker import Closed, Open, Probing
+from sidewinder.core.breaker import Closed, HalfOpen, Open, Probing
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item
 from sidewinder.core.lane import Lane, OutOfService
@@ -235,7 +235,7 @@ def probe_if_due(c: Campaign, lane: Lane, out: list[Instruction]) -> None:
     if isinstance(state, Open):
         if c.now_s >= state.until_s:
             probe(c, lane, out)
-    elif isinstance(state, Closed) and lane.must_be_called and lane.rest_timer is None and not lane.calling:
+    elif isinstance(state, Closed | HalfOpen) and lane.must_be_called and lane.rest_timer is None and not lane.calling:
         lane.calling = True
         out.append(do.Probe(lane.id, call=True))
 
@@ -282,7 +282,7 @@ def call_answered(c: Campaign, lane: Lane, event: ev.ProbeAnswered, out: list[In
     elif event.unfit:
         quarantine(c, lane, event.error, out)
     elif lane.out_of_service is None:
-        opened = lane.breaker.failed("", event.error, c.now_s)
+        opened = lane.breaker.failed(None, event.error, c.now_s)
         out.append(do.Note("unanswered", lane.id, None, {"error": event.error[:600], **health(c, lane)}))
         failed(c, lane, None, opened, event.error, out, patience=1)
 

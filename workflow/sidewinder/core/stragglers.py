@@ -2,8 +2,8 @@
 
 The link broke, or the controller before this one was killed. Its group shares silicon, so its turn is kept: another
 member that started now would be measured beside it. The turn is free once the device says what became of the attempt,
-and in any case when a run that hears nothing of us is over (its lease and the grace of its end). A device alone in its
-group needs none of this: its own slot lock says the same.
+and in any case when a run that hears nothing of us is over (its lease and the grace of its end). Where there are as
+many turns as slots none of this is needed: the devices' own locks say the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def leave(
     lane.stragglers[attempt.work_id] = Straggler(attempt, until_s, c.set_timer("lease", lane, until_s, out))
     group = lane.group
     group.reckon()
-    if group.is_shared and not quiet:
+    if group.is_tight and not quiet:
         fields = {"attempt": attempt.n, "at_most_s": until_s - c.now_s, "group": group.name}
         out.append(do.Note("straggler", lane.id, attempt.work_id, fields))
 

@@ -11,13 +11,14 @@ from sidewinder.core.lane import Lane
 
 
 class Group:
-    __slots__ = ("_declared", "_members", "held", "is_shared", "limit", "name", "room")
+    __slots__ = ("_declared", "_members", "held", "is_shared", "is_tight", "limit", "name", "room")
 
     def __init__(self, name: str | None) -> None:
         self.name = name  # None: the group of a device that shares with nobody
         self._members: list[Lane] = []
         self._declared: int | None = None
-        self.is_shared = False
+        self.is_shared = False  # among several devices
+        self.is_tight = False  # fewer turns than slots: a free slot does not say that nothing runs beside
         self.limit = 1
         self.room = 1  # the limit without the turns that stragglers keep: something may start while `held` is below
         self.held = 0
@@ -36,12 +37,13 @@ class Group:
             self._declared = declared if self._declared is None else min(self._declared, declared)
             self.limit = max(1, self._declared)
         self.is_shared = len(self._members) > 1
+        self.is_tight = self.limit < sum(len(member.slots) for member in self._members)
         self.reckon()
 
     def reckon(self) -> None:
         """Call after every change of limit, members or stragglers."""
         self.room = self.limit
-        if self.is_shared:
+        if self.is_tight:
             self.room -= sum(len(lane.stragglers) for lane in self._members)
 
     @property

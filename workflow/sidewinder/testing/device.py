@@ -34,6 +34,9 @@ class Faults:
     stale: float = 0.0  # per start: the device has seen a higher number
     refused: float = 0.0  # per start
     quarantine: float = 0.0  # per start: refused because the device is unfit
+    unfit: float = 0.0  # per contact: from now on, for a while, the agent cannot be had there (no Python, wrong key)
+    unasked: float = 0.0  # per contact: the controller lacks what it takes to ask (its key file is gone)
+    deaths_per_s: float = 0.0  # for good
     foreign: float = 0.0  # per start: another controller's run is in the slot
     leftover: float = 0.0  # per start: a run that this controller once started and forgot is in the slot
     bad_result: float = 0.0  # per run: one of `BAD_ENDS`
@@ -50,8 +53,12 @@ BAD_ENDS = (
     Evidence("refused", error="file_missing"),
     Evidence("refused", error="not_idle"),
     Evidence("done", 0, suspended_s=30.0),
+    Evidence("done", None),
+    Evidence("refused", error="disk_full"),
     Evidence("lease_expired"),
+    Evidence("stopped"),
 )
+UNFIT_S = 300.0
 
 _REFUSALS = (FailureClass.CONFIG, FailureClass.MEASUREMENT, FailureClass.TRANSPORT)
 
@@ -71,16 +78,17 @@ class Run:
     alive: bool = True  # some process of it exists: it holds the slot's lock
     state: str = "running"  # "running" | "finished" | "lost"
     acked: bool = False
+    cut_short: bool = False  # not its own end: lease, kill, reboot, a runner that died
 
     def tick(self, now_s: float) -> None:
         if not self.alive or self.state != "running":
             return
         if self.runner_dies_s is not None and now_s >= self.runner_dies_s:
-            self.state = "lost"
+            self.state, self.cut_short = "lost", True
             return
         lease_end_s = self.heard_s + self.lease_s
         if lease_end_s < self.end_s and now_s >= lease_end_s:
-            self.end_s, self.evidence = lease_end_s, Evidence("lease_expired")
+            self.end_s, self.evidence, self.cut_short = lease_end_s, Evidence("lease_expired"), True
         if now_s >= self.end_s:
             self.state, self.alive = "finished", False
 
@@ -94,8 +102,11 @@ class FakeDevice:
     lease_s: float = 60.0
     runs: list[Run] = field(default_factory=list)
     down_until_s: float = 0.0
+    unfit_until_s: float = 0.0
+    is_dead: bool = False
     _next_outage_s: float = -1.0
     _next_reboot_s: float = -1.0
+    _dies_s: float = -1.0
     _highest: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     _foreign_until_s: dict[int, float] = field(default_factory=dict)
     _script: defaultdict[type, deque[type]] = field(default_factory=lambda: defaultdict(deque))
@@ -123,12 +134,25 @@ class FakeDevice:
                 self._next_reboot_s = self.rng.expovariate(faults.reboots_per_s)
             if now_s >= self._next_reboot_s:
                 self._next_reboot_s = now_s + self.rng.expovariate(faults.reboots_per_s)
-                for run in self.runs:
-                    if run.alive:
-                        run.state, run.alive, run.end_s = "lost", False, now_s
+                self._all_runs_die(now_s)
+        if faults.deaths_per_s and not self.is_dead:
+            if self._dies_s < 0:
+                self._dies_s = self.rng.expovariate(faults.deaths_per_s)
+            if now_s >= self._dies_s:
+                self.is_dead = True
+                self._all_runs_die(now_s)
+
+    def _all_runs_die(self, now_s: float) -> None:
+        for run in self.runs:
+            if run.alive:
+                run.state, run.alive, run.end_s, run.cut_short = "lost", False, now_s, True
 
     def is_up(self, now_s: float) -> bool:
-        return now_s >= self.down_until_s
+        return now_s >= self.down_until_s and not self.is_dead
+
+    def is_unfit(self, now_s: float) -> bool:
+        """The agent cannot be had: the engine quarantines a device that it finds so."""
+        return now_s < self.unfit_until_s
 
     def find(self, attempt: AttemptId) -> Run | None:
         return next((run for run in self.runs if run.attempt == attempt), None)
@@ -141,9 +165,14 @@ class FakeDevice:
     def answer(self, instruction: Instruction, now_s: float) -> Event | float:
         """The event this instruction ends in, or, for ``Attach``, the time at which to ask again."""
         self.tick(now_s)
+        if self.is_up(now_s) and self._happens(self.faults.unfit):
+            self.unfit_until_s = now_s + self.rng.expovariate(1 / UNFIT_S)
         if isinstance(instruction, do.Probe):
-            ok = self.is_up(now_s) and not self._happens(self.faults.lost_request)
-            return ev.ProbeAnswered(self.id, ok, "" if ok else "no route to host")
+            if not self.is_up(now_s) or self._happens(self.faults.lost_request):
+                return ev.ProbeAnswered(self.id, False, "no route to host")
+            if self.is_unfit(now_s) or self._happens(self.faults.unasked):
+                return ev.ProbeAnswered(self.id, False, "python3: not found", unfit=True)
+            return ev.ProbeAnswered(self.id, True)
         attempt: AttemptId = instruction.attempt  # type: ignore[union-attr, assignment]
         if self._script[type(instruction)]:
             return self._scripted(self._script[type(instruction)].popleft(), attempt)
@@ -152,8 +181,15 @@ class FakeDevice:
             if run is not None and self.is_up(now_s):
                 run.acked = True
             return ev.Acked(attempt)
+        starts = isinstance(instruction, do.StartAttempt)
         if not self.is_up(now_s):
-            return ev.TransportFailed(attempt, "no route to host")
+            return ev.TransportFailed(attempt, "no route to host", 0.0 if starts else None)
+        if self.is_unfit(now_s):
+            return self._unfit(instruction, attempt)
+        if self._happens(self.faults.unasked):
+            if starts:
+                return ev.AttemptRefused(attempt, Failure(FailureClass.CONFIG, "no key file"))
+            return ev.TransportFailed(attempt, "no key file")
         if self._happens(self.faults.lost_request):
             return ev.TransportFailed(attempt, "connection lost before the request arrived")
         event: Event | float
@@ -171,6 +207,14 @@ class FakeDevice:
         if not isinstance(event, float) and self._happens(self.faults.lost_answer):
             return ev.TransportFailed(attempt, "connection lost before the answer arrived")
         return event
+
+    def _unfit(self, instruction: Instruction, attempt: AttemptId) -> Event:
+        """What the engine makes of a device that answers and cannot be used."""
+        if isinstance(instruction, do.StartAttempt):
+            return ev.AttemptRefused(attempt, Failure(FailureClass.DEVICE, "python3: not found"))
+        if isinstance(instruction, do.Kill):
+            return ev.KillUnproven(attempt, "python3: not found")
+        return ev.TransportFailed(attempt, "python3: not found")
 
     def _scripted(self, kind: type, attempt: AttemptId) -> Event:
         if kind is ev.KillUnproven:
@@ -235,7 +279,7 @@ class FakeDevice:
             return ev.KillProven(attempt)
         if self._happens(self.faults.unprovable):
             return ev.KillUnproven(attempt, "a process would not die")
-        run.alive, run.end_s = False, now_s
+        run.alive, run.end_s, run.cut_short = False, now_s, True
         if run.state == "running":
             run.state, run.evidence = "finished", Evidence("stopped")
         return ev.KillProven(attempt)
