@@ -44,6 +44,7 @@ def ours(points: int, group: str | None) -> Took:
         handle(ev.DeviceAdded(Device(f"d{d}", "local", resource_group=group, group_max_concurrency=1)), 0.0)
     works = tuple(ev.Work(f"w{i}", f"d{i % DEVICES}", position=i // DEVICES) for i in range(points))
     answers: dict[type, Any] = {
+        do.Probe: lambda device: ev.ProbeAnswered(device, True),  # a member of a group is called before its first turn
         do.Journal: ev.Journaled,
         do.StartAttempt: ev.AttemptStarted,
         do.Attach: lambda attempt: ev.ResultArrived(attempt, OK),
@@ -59,7 +60,7 @@ def ours(points: int, group: str | None) -> Took:
         for instruction in todo:
             answer = answers.get(type(instruction))
             if answer is not None:
-                following += handle(answer(instruction[0]), 0.0)  # its attempt, or the work it is about
+                following += handle(answer(instruction[0]), 0.0)  # its attempt, or the work or device it is about
             elif type(instruction) is do.ReportDone:
                 done += 1
         todo = following
@@ -115,7 +116,8 @@ def compare(name: str, group: str | None, points: int, rounds: int, goal: float,
     my_cpu, mlsys_cpu = (points / median(pair[side].cpu_s for pair in pairs) for side in (0, 1))
     line(f"core_{name}_points_per_s", mine, "1/s", f">={goal * mlsys:.0f}", ratio >= goal)
     line(f"core_{name}_vs_mlsys", ratio, "ratio", f">={goal:g}", ratio >= goal)
-    print(f"# {name}: hoped for {stretch:g} times mlsys ({'reached' if ratio >= stretch else 'not reached'})")
+    if stretch > goal:
+        print(f"# {name}: hoped for {stretch:g} times mlsys ({'reached' if ratio >= stretch else 'not reached'})")
     print(f"# {name}: points/s by CPU time: ours {my_cpu:.0f}, mlsys {mlsys_cpu:.0f}")
     return ratio >= goal
 
@@ -128,7 +130,7 @@ def main() -> int:
     points = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 20
     met = compare("8_devices", None, points, rounds, 1.0, 2.0)
-    met &= compare("one_group", "board", points // 2, rounds, 1.0, 5.0)
+    met &= compare("one_group", "board", points // 2, rounds, 5.0, 5.0)
     return 0 if met else 1
 
 
