@@ -150,7 +150,7 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         return []
 
     def _run_rule(self, job: Any) -> None:
-        from .userrule import UserRule, find, prepare, task
+        from .userrule import UserRule, files, find, prepare, task
 
         place = find(job, self._sweeps)
         if not isinstance(place, UserRule):  # came by a checkpoint, after everything else was looked at
@@ -161,7 +161,9 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         self.report_job_submission(SubmittedJobInfo(job), register_job=False)
         key = f"rule-{job.jobid}"
         self._open[key] = job
-        self._engine.submit_rule(key, place.device.id, place.root, task(job), tuple(map(str, job.output)))
+        # what Snakemake itself would allow its files to be late
+        latency_s = float(self.workflow.execution_settings.latency_wait)
+        self._engine.submit_rule(key, place.device.id, place.root, task(job, place.device), files(job, latency_s))
 
     def _run_here(self, job: Any) -> None:
         self.run_job_pre(job)

@@ -1,13 +1,18 @@
-"""A user's rule: a job with `device=` that is no planned point; its shell command runs on that device as it stands."""
+"""A user's rule: a job with `device=` that is no planned point; its shell command runs on that device as it stands.
+
+On `local` it runs in the working directory. Elsewhere it runs in a fresh folder that holds its inputs under the
+relative paths that the command names; what means something on this machine alone is refused before anything runs.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sidewinder.engine.rulefiles import RuleFiles
 from sidewinder.model import Device, Task
 from sidewinder.sweep import Sweep
 
@@ -56,11 +61,9 @@ def find(job: Any, sweeps: Mapping[str, Sweep]) -> UserRule | str:
         labs = ", ".join(sorted(sweep.plan.lab.experiment for sweep in homes))
         return f"rule {name}: device {wanted!r} is another machine in each of the labs {labs}; say which by `lab=`"
     device = homes[0].plan.lab.devices[wanted]
-    if device.kind != "local":
-        return (
-            f"rule {name}: device {wanted!r} is of kind {device.kind}, and a rule of one's own runs on `local` only "
-            "as yet (bringing its inputs to another machine is not built)"
-        )
+    problem = None if device.kind == "local" else _bound_to_here(job)
+    if problem:
+        return f"rule {name}: {problem}"
     return UserRule(homes[0], device)
 
 
@@ -99,18 +102,78 @@ def _unsuited(job: Any) -> str | None:
     return None
 
 
-def task(job: Any) -> Task:
-    """The job's formatted command, to run in place on this machine."""
+def _bound_to_here(job: Any) -> str | None:
+    """What of this job has a meaning on this machine only."""
+    from snakemake.io import is_flagged
+
+    for what, paths in (("input", job.input), ("output", job.output), ("log", job.log)):
+        for path in paths:
+            for flag, called in (
+                ("storage_object", "a file of storage()"),
+                ("pipe", "a pipe()"),
+                ("service", "a service()"),
+                ("update", "of update(), which goes on with the file that is there"),
+            ):
+                if is_flagged(path, flag):
+                    return f"{what} {path} is {called}: that cannot be had on another machine"
+            if os.path.isabs(path):
+                return (
+                    f"{what} {path} is an absolute path: on another machine the command would look for it there. Name "
+                    "it relative to the working directory; what lies on the device already belongs into `params:`"
+                )
+            if os.path.normpath(path).split("/")[0] == "..":
+                return (
+                    f"{what} {path} leads out of the working directory: on another machine the command runs in a "
+                    "folder of its own, with nothing above it"
+                )
+    if any(job.is_pipe_or_service_input(path) for path in job.input):
+        return "it reads from a pipe() or service(): that cannot be had on another machine"
+    if _NO_TMPDIR in (job.shellcmd or ""):
+        return (
+            "its command names {resources.tmpdir}, a folder of this machine: on another one it runs in a fresh folder "
+            "of its own, which is removed afterwards, so write there (`mktemp -p .`)"
+        )
+    return None
+
+
+# resources of jobs that are not local have no temporary folder until somebody decides where they run
+_NO_TMPDIR = "<TBD>"
+
+
+def task(job: Any, device: Device) -> Task:
+    """The job's formatted command: to run in place on this machine, in a fresh folder on any other."""
     from snakemake.shell import shell
 
-    # resources of jobs that are not local have no temporary folder until somebody decides where they run: here
-    command = job.shellcmd.replace("<TBD>", tempfile.gettempdir())
+    here = device.kind == "local"
+    interpreter = shell.get_executable() or "bash"
     minutes = job.resources.get("runtime")
     return Task(
-        argv=(shell.get_executable() or "bash", "-c", f"{shell._get_process_prefix()}{command}"),
-        cwd=os.getcwd(),
+        argv=(
+            interpreter if here else os.path.basename(interpreter),
+            "-c",
+            f"{shell._get_process_prefix()}{job.shellcmd.replace(_NO_TMPDIR, tempfile.gettempdir())}",
+        ),
+        cwd=os.getcwd() if here else None,
         timeout_s=minutes * 60.0 if isinstance(minutes, int) and minutes > 0 else _NO_LIMIT_S,
     )
+
+
+def files(job: Any, latency_wait_s: float) -> RuleFiles:
+    """What the command reads and writes. An output of touch() is Snakemake's to make."""
+    from snakemake.io import is_flagged
+
+    outputs = [path for path in job.output if not is_flagged(path, "touch")]
+    return RuleFiles(
+        os.getcwd(),
+        inputs=_short(job.input),
+        outputs=_short(outputs),
+        logs=_short(job.log),
+        latency_wait_s=latency_wait_s,
+    )
+
+
+def _short(paths: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.normpath(str(path)) for path in paths))
 
 
 async def prepare(job: Any) -> None:

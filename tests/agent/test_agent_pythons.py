@@ -43,7 +43,7 @@ def test_a_run_with_everything(version: str, tmp_path: Path) -> None:
         task = sh(
             "cat; (setsid sleep 1000 &) ; echo e >&2; touch o; exit 4",
             stdin=b"x" * 200_000,
-            outputs=("o",),
+            logs=("o",),
             checks=(FileCheck("/bin/sh", await client.digest("/bin/sh")),),
             prepare={"settle_s": 0.01},
             sample_hz=5.0,
@@ -52,6 +52,7 @@ def test_a_run_with_everything(version: str, tmp_path: Path) -> None:
         assert (await ended(client, "r")).state == "finished"
         raw = await client.fetch("r", 1)
         assert (raw.state, raw.returncode, raw.stdout.total_bytes, raw.stderr.head) == ("done", 4, 200_000, b"e\n")
+        assert [entry["path"] for entry in raw.files] == ["o"]
         assert raw.tree_dead
         assert raw.evidence["usage"]["max_rss_bytes"] > 0
         await client.ack("r", 1)

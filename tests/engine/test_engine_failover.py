@@ -10,7 +10,7 @@ import pytest
 
 from engine.helpers_engine import QUICK, Told, command, make_plan, noops, only, record, run
 from engine.helpers_scripted import scripted
-from sidewinder.engine import Engine, run_points, shell_task
+from sidewinder.engine import Engine, RuleFiles, run_points, shell_task
 from sidewinder.files import schedule, summary
 from sidewinder.files.records import read as read_record
 from sidewinder.model import Device, Model, Policy, RetryPolicy
@@ -177,7 +177,7 @@ def test_a_users_rule_stays_where_it_is(root, machines):
     told = Told()
     engine = Engine(told)
     engine.add_lab(str(root), plan)
-    engine.submit_rule("rule-1", "pi", str(root), shell_task("true", cwd="/tmp"))
+    engine.submit_rule("rule-1", "pi", str(root), shell_task("true", cwd=None), RuleFiles("/"))
     told.wait(1)
     assert engine.shutdown(10)
     assert told.done == {"rule-1": "hole"}

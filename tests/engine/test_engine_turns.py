@@ -11,7 +11,7 @@ import pytest
 from engine.helpers_engine import QUICK, WAIT_S, Told, command, make_plan, noops, record
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.instructions import RunExclusive, StartAttempt
-from sidewinder.engine import Engine, shell_task
+from sidewinder.engine import Engine, RuleFiles, shell_task
 from sidewinder.engine.session import CONTROLLER_GROUP, Session
 from sidewinder.errors import ConfigError
 from sidewinder.model import Device, Failure, FailureClass
@@ -192,7 +192,8 @@ def run_rule(tmp_path, local, shell, outputs=(), device="local"):
     told = Told()
     engine = Engine(told)
     engine.add_lab(str(root), plan)
-    engine.submit_rule("rule", device, str(root), shell_task(shell, cwd=str(work)), outputs)
+    files = RuleFiles(str(work), outputs=tuple(outputs))
+    engine.submit_rule("rule", device, str(root), shell_task(shell, cwd=str(work)), files)
     told.wait(1)
     assert engine.shutdown(20)
     return told

@@ -227,6 +227,7 @@ class Task:
     folders: tuple[str, ...] = ()  # made in it before the command starts
     outputs: tuple[str, ...] = ()  # files and folders below cwd to bring home when the command ended with 0
     logs: tuple[str, ...] = ()  # files below cwd to bring home however it ended, where they are
+    keep_result_s: float | None = None  # how long the device keeps a result that nobody fetches; None: a month
     inline: Mapping[str, Json] | None = None  # no process at all: the measurement itself (workload `noop`)
     notes: Mapping[str, Json] = (
         EMPTY  # for the workload's own `parse` (version, declared bandwidth); stays here, never sent

@@ -10,7 +10,7 @@ from .jobs import note_job_command
 from .prepare import undo_after_kill
 from .processes import SpawnError, kill_quietly, run_command, traces_of_run
 from .slots import SlotLock
-from .sysfiles import expand_path
+from .sysfiles import expand_path, remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def kill_and_prove(store: "RecordStore", key: "Key", boot: str, wait_s: float) -
     meta = store.meta(key)
     if meta is None:
         return {"dead": not store.exists(key), "via": "no_record"}
+    scratch = os.path.join(store.folder(key), "work")  # a killed runner could not remove it
     if meta.get("boot_id") != boot:
+        remove_tree(scratch)
         return {"dead": True, "via": "rebooted"}
     end_s = time.monotonic() + wait_s
     via = "ended" if store.has_result(key) else "sweep"
@@ -92,6 +94,7 @@ def kill_and_prove(store: "RecordStore", key: "Key", boot: str, wait_s: float) -
             detail = f"slot lock {lock.path} is still held by a process that cannot be found"
             return {"dead": False, "via": via, "killed": sorted(killed), "detail": detail}
         time.sleep(0.02)
+    remove_tree(scratch)
     answer = {"dead": True, "via": via, "killed": sorted(killed)}  # type: dict[str, Any]
     restored = undo_after_kill(store.folder(key))
     if restored is not None:

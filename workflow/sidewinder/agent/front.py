@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 _BEFORE_TAKEOVER = ("client", "ping", "bye")
 _SMALL_RESULT_BYTES = 65536  # up to here a result comes with the news of the run's end: a round trip less
+_PIECE_CAP_BYTES = 1 << 22
 _REAP_S = 0.02
 
 
@@ -237,11 +238,14 @@ class Front:
         return {"blob": found}
 
     def op_file(self, message: "dict[str, Any]", _blob: bytes) -> "dict[str, Any]":
-        """A piece of a file that the run was asked to bring home."""
-        path = os.path.join(self.store.folder(_key(message)), f"out.{int(message['number'])}")
-        with open(path, "rb") as file:
-            file.seek(int(message["offset"]))
-            return {"blob": file.read(min(int(message["size"]), 1 << 22))}
+        """Pieces ``[number, offset, size]`` of the files that the run was asked to bring home, one behind the other."""
+        folder = self.store.folder(_key(message))
+        pieces = []
+        for number, offset, size in message["pieces"]:
+            with open(os.path.join(folder, f"out.{int(number)}"), "rb", buffering=0) as file:
+                file.seek(int(offset))
+                pieces.append(file.read(min(int(size), _PIECE_CAP_BYTES)))
+        return {"sizes": [len(piece) for piece in pieces], "blob": b"".join(pieces)}
 
     def op_ack(self, message: "dict[str, Any]", _blob: bytes) -> "dict[str, Any]":
         key = _key(message)

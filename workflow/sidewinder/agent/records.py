@@ -126,7 +126,7 @@ class RecordStore:
 
     def collect_garbage(self, boot: str, now_s: "float | None" = None) -> "list[str]":
         """Forget campaigns that nobody has used for a month and that have nothing unfetched from this boot; remove
-        what a killed front left half made. Costs one look per campaign."""
+        what a killed front left half made. Costs one look per campaign and per result kept."""
         now_s = time.time() if now_s is None else now_s
         forgotten = []
         try:
@@ -136,6 +136,7 @@ class RecordStore:
         for campaign in campaigns:
             path = os.path.join(self.runs, campaign)
             try:
+                self._forget_unfetched(campaign, boot, now_s)
                 if now_s - os.stat(path).st_mtime < FORGET_AFTER_S:
                     continue
                 running = any(
@@ -148,6 +149,16 @@ class RecordStore:
             except (OSError, ValueError):
                 continue  # another front cleans up at the same time, or it is not ours
         return forgotten
+
+    def _forget_unfetched(self, campaign: str, boot: str, now_s: float) -> None:
+        """Remove what nobody will come for: a result (its files may be large) that was to be kept for a time only."""
+        for key in list(self.keys(campaign)):
+            meta = self.meta(key) or {}
+            keep_s = meta.get("keep_result_s")
+            if keep_s is None or (meta.get("boot_id") == boot and not self.has_result(key)):
+                continue
+            if now_s - os.stat(self.folder(key)).st_mtime > keep_s:  # renamed into it was the result, last of all
+                self.forget(key)
 
     def sweep_drafts(self, campaign: str) -> None:
         """Remove drafts and trash whose maker is gone; once in a front's life."""

@@ -18,6 +18,8 @@ from .clocks import boot_id, lease_clock_s, process_start, stamp, stamps_between
 from .digests import DigestCache
 from .evidence import Conditions, compare
 from .idle import NotIdle, wait_for_idle
+from .inputs import InputLost, lay_out
+from .outputs import Outputs
 from .prepare import Preparation
 from .processes import (
     COOKIE_NAME,
@@ -220,8 +222,8 @@ class Runner:
         if preparation.steps:
             self.evidence["prepare"] = preparation.report()
         files = []  # type: list[dict[str, Any]]
-        if self.task.get("outputs") and document["state"] == "done":
-            files = self._bring_outputs()
+        if self.started_ns and (self.task.get("outputs") or self.task.get("logs")):
+            files = self._keep_files(document["state"])
         self._write(document, files)
         if self.scratch:
             remove_tree(self.scratch)
@@ -268,6 +270,7 @@ class Runner:
         if cwd is None:
             self.scratch = cwd = os.path.join(self.folder, "work")
             os.mkdir(cwd, 0o700)
+            self._lay_out_inputs(cwd)
         environment = dict(os.environ)
         environment.update(task.get("env") or {})
         environment[COOKIE_NAME] = self.request["cookie"]
@@ -331,6 +334,17 @@ class Runner:
         if self.sampler is not None:
             self.evidence["telemetry"] = self.sampler.summary(wall_s)
         return state
+
+    def _lay_out_inputs(self, work: str) -> None:
+        inputs, folders = self.task.get("inputs") or [], self.task.get("folders") or []
+        if not inputs and not folders:
+            return
+        try:
+            lay_out(inputs, folders, work, self.state_dir, self._between)
+        except InputLost as lost:
+            raise Refused("input_lost", str(lost)) from None
+        except OSError as error:
+            raise Refused(os_error_code(error), f"inputs cannot be laid out in {work}: {error.strerror}") from None
 
     def _open_pipes(self) -> "tuple[int, int, int]":
         out_read, out_write = os.pipe()
@@ -468,29 +482,15 @@ class Runner:
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def _bring_outputs(self) -> "list[dict[str, Any]]":
+    def _keep_files(self, state: str) -> "list[dict[str, Any]]":
         """Keep the files that the task wants home beside the result, until the controller fetched them."""
-        base = self.scratch or expand_path(self.task["cwd"])
-        kept = []  # type: list[dict[str, Any]]
-        missing = []
-        for number, name in enumerate(self.task["outputs"]):
-            source = os.path.join(base, name)
-            target = os.path.join(self.folder, f"out.{number}")
-            try:
-                if self.scratch:
-                    os.rename(source, target)
-                else:
-                    _copy_file(source, target)
-                if not os.path.isfile(target):
-                    raise FileNotFoundError
-                kept.append({"path": name, "number": number, "bytes": os.path.getsize(target)})
-            except FileNotFoundError:
-                missing.append(name)
-            except OSError as error:
-                self.evidence.setdefault("outputs_failed", {})[name] = f"{os_error_code(error)}: {error.strerror}"
-        if missing:
-            self.evidence["outputs_missing"] = missing
-        return kept
+        outputs = Outputs(
+            self.scratch or expand_path(self.task["cwd"]), self.folder, bool(self.scratch), lambda: self.pump.turn(0.0)
+        )
+        ended_well = state == "done" and self.returncode == 0
+        outputs.keep((self.task.get("outputs") or []) if ended_well else [], self.task.get("logs") or [])
+        self.evidence.update(outputs.evidence())
+        return outputs.kept
 
     def _oom_kills(self) -> "int | None":
         counted = self.evidence.get("cgroup", {}).get("oom_kills")
@@ -534,15 +534,6 @@ class Runner:
         os.ftruncate(self.result_fd, len(data))
         os.close(self.result_fd)
         os.rename(os.path.join(self.folder, "result.new"), os.path.join(self.folder, "result"))
-
-
-def _copy_file(source: str, target: str) -> None:
-    with open(source, "rb") as reader, open(target, "wb") as writer:
-        while True:
-            chunk = reader.read(1 << 20)
-            if not chunk:
-                return
-            writer.write(chunk)
 
 
 def read_result(path: str, limit_bytes: "int | None" = None) -> "bytes | None":

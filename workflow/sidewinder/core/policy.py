@@ -58,6 +58,8 @@ MAX_PREEMPTIONS: Final = 5
 _DEVICE_CODES: Final = frozenset({"disk_full"})
 #: Codes with which a device says that it cannot be used right now: nothing ran, and the point had no part in it.
 _OCCUPIED_CODES: Final = frozenset({"not_idle"})
+#: A file that was brought to the device is gone or damaged there: it is brought again with the next attempt.
+_LOST_CODES: Final = frozenset({"input_lost"})
 _SIGTERM: Final = frozenset({143, -15})
 
 #: Shorter sleeps and smaller steps are let go. No time service sets a clock by less (ntpd from 0.128 s on,
@@ -101,6 +103,8 @@ def classify(evidence: Evidence) -> FailureClass | None:
         return FailureClass.MEASUREMENT
     if evidence.error in _OCCUPIED_CODES:
         return FailureClass.TRANSPORT  # the way to an idle device is barred: its breaker waits, not each of its points
+    if evidence.error in _LOST_CODES:
+        return FailureClass.TRANSPORT
     if state == "refused":
         return FailureClass.CONFIG  # the plan asks for a file or an axis that this device does not have
     if state in ("lease_expired", "stopped"):

@@ -3,6 +3,7 @@
 from .callbacks import Callbacks, Key
 from .engine import Engine
 from .once import Outcome, run_points
+from .rulefiles import RuleFiles
 from .rulejob import shell_task
 
-__all__ = ["Callbacks", "Engine", "Key", "Outcome", "run_points", "shell_task"]
+__all__ = ["Callbacks", "Engine", "Key", "Outcome", "RuleFiles", "run_points", "shell_task"]

@@ -177,7 +177,8 @@ class Dispatch:
                 why = f" ({ended.why})" if ended.why else ""
                 may_run_s = 0.0 if ended.why == "rebooted" else OUTLIVES_S
                 return TransportFailed(attempt, f"{job.link.device.id}: the run was {ended.state}{why}", may_run_s)
-            raw = await client.fetch(job.run_id, attempt.n)
+            fetching = job.fetch(client, attempt.n)
+            raw = await (fetching if job.is_measured else loss.while_wanted(fetching))
             with suppress(TransportError):  # the result is here; its clock is as good as the reading before it
                 await job.link.clock.after_run(client)
         job.arrived(attempt.n, raw, utc_now())

@@ -19,6 +19,7 @@ from sidewinder.model import Plan, Task
 from .callbacks import Callbacks, Key
 from .reactor import Reactor
 from .rulejob import RuleJob
+from .rulefiles import RuleFiles
 from .session import Session
 
 # Handing over looks at the record of every point (tens of µs): a hundred at a time, so that devices get their turn.
@@ -77,15 +78,13 @@ class Engine:
             session.point(run_id)
         self._call(lambda reactor: reactor.submit_shard(session, shard, list(run_ids), key or (root, shard)))
 
-    def submit_rule(
-        self, key: Key, device: str, root: str, task: Task, outputs: Sequence[str] = (), priority: int = 0
-    ) -> None:
-        """A user's own rule with ``device=``: ``task`` runs there once, then ``outputs`` must exist."""
+    def submit_rule(self, key: Key, device: str, root: str, task: Task, files: RuleFiles, priority: int = 0) -> None:
+        """A user's own rule with ``device=``: ``task`` runs there once, then its outputs must exist here."""
         session = self._session(root)
         if device not in session.links:
             known = ", ".join(session.links)
             raise ConfigError(f"no such device in this lab; known: {known}", key="resources.device", value=device)
-        job = RuleJob(session, device, key, task, tuple(outputs))
+        job = RuleJob(session, device, key, task, files)
         self._call(lambda reactor: reactor.submit_job(job.work(priority), job))
 
     def submit_exclusive(self, key: Key, run: Callable[[], Any], cores: int = 1) -> None:

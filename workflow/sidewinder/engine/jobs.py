@@ -6,7 +6,7 @@ with ``device=`` (``rulejob``).
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sidewinder.model import Failure, RawResult, Task
 
@@ -15,6 +15,9 @@ from .devices import DeviceLink
 from .session import Session
 from .shard import Shard
 from .staging import Tell
+
+if TYPE_CHECKING:
+    from sidewinder.transports.client import AgentClient
 
 
 class Job(Protocol):
@@ -52,6 +55,9 @@ class Job(Protocol):
 
     def build(self) -> Task:
         """What to run. Raises ``ConfigError``."""
+
+    async def fetch(self, client: AgentClient, n: int) -> RawResult:
+        """Bring attempt ``n`` home, which has ended. Raises ``TransportError``, ``DeviceFault``."""
 
     def starting(self, n: int, at_utc: str) -> None:
         """Attempt ``n`` is about to be started."""

@@ -7,7 +7,8 @@ would be too slow for that, and would give the slot away while the run may still
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from sidewinder.core.events import OUTLIVES_S
 from sidewinder.core.instructions import Note
@@ -17,6 +18,7 @@ from sidewinder.model import AttemptId
 PAUSES_S = (0.5, 1.0, 2.0)  # between two tries; the last one again and again
 
 Tell = Callable[[Note], None]
+T = TypeVar("T")
 
 
 class LinkLoss:
@@ -41,6 +43,20 @@ class LinkLoss:
         """How long the run may go on from now: the device heard of us last before the link was known to be lost."""
         away_s = 0.0 if self._since_s is None else asyncio.get_running_loop().time() - self._since_s
         return max(0.0, OUTLIVES_S - away_s)
+
+    async def while_wanted(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` returns. Raises ``TransportError`` as soon as nobody wants it any more: files may be large."""
+        working = asyncio.ensure_future(work)
+        hopeless = asyncio.ensure_future(self._hopeless.wait())
+        try:
+            await asyncio.wait((working, hopeless), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise TransportError(f"{self._attempt}: its files are not wanted any more")
+        finally:
+            working.cancel()
+            hopeless.cancel()
+            await asyncio.gather(working, hopeless, return_exceptions=True)
 
     async def pause(self, error: TransportError) -> bool:
         """After a failure: wait for the next try. False: there is none, the lease is over or nobody wants the run."""

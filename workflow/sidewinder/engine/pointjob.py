@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sidewinder.errors import ConfigError, DeviceFault, ParseError, SidewinderError, TransportError
 from sidewinder.files import journal, records
@@ -35,6 +35,9 @@ from .evidence import interruption_of
 from .session import Session
 from .shard import Shard
 from .staging import Parcel
+
+if TYPE_CHECKING:
+    from sidewinder.transports.client import AgentClient
 
 _NO_ATTEMPTS: Final[dict[int, dict[str, Json]]] = {}  # of all that wait: tens of thousands in a big sweep
 _NO_FOUND: Final = Found()
@@ -170,6 +173,9 @@ class PointJob:
                 task = replace(task, idle_gate=device.idle_gate) if device.idle_gate else task
             self._task = task
         return self._task
+
+    async def fetch(self, client: AgentClient, n: int) -> RawResult:
+        return await client.fetch(self.run_id, n)
 
     @property
     def is_running(self) -> bool:

@@ -22,15 +22,16 @@ from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
 
 from .base import Channel, Transport
 from .frames import BadFrame, Frame, FrameStream, encode
+from .fetching import Receiver, fetch_files
 from .staging import Stager
 
+from .whose import this_controller
 HELLO_S = 60.0
 CALL_S = 30.0
 FACTS_S = 60.0
 STOP_S = 30.0
 BYE_S = 2.0
 HEARTBEAT_PATIENCE_S = 15.0  # at least so long a heartbeat may take before the link counts as lost
-CHUNK_BYTES = 1 << 20
 DEVICE_ERRORS = {
     "disk_full": "its disk is full",
     "read_only": "its file system is read-only",
@@ -468,6 +469,7 @@ class AgentClient:
             since_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
             task=task_message(task),
             **self._attempt(run_id, n),
+            who=this_controller(),
         )
         outcome = message["outcome"]
         if outcome == "busy":
@@ -558,28 +560,16 @@ class AgentClient:
             future.set_result(status)
 
     async def fetch(self, run_id: str, n: int) -> RawResult:
-        """The raw result of a finished attempt, with the files that its task wanted home."""
+        """The raw result of a finished attempt; what it left in files is ``fetch_files``."""
         result = self._session.results.pop((run_id, n), None) if self._session is not None else None
         if result is None:
             _, result = await self.call("result", wait_s=120.0, **self._attempt(run_id, n))
         document, streams = split_result(result)
-        files: dict[str, bytes] = {}
-        for entry in document.get("files") or ():
-            content = bytearray()
-            while len(content) < entry["bytes"]:
-                _, piece = await self.call(
-                    "file",
-                    number=entry["number"],
-                    offset=len(content),
-                    size=CHUNK_BYTES,
-                    wait_s=120.0,
-                    **self._attempt(run_id, n),
-                )
-                if not piece:
-                    raise TransportError(f"{self._point_of}: {entry['path']} ended after {len(content)} bytes")
-                content += piece
-            files[entry["path"]] = bytes(content)
-        return raw_result(document, streams, files, self.hello.facts if self.hello else EMPTY)
+        return raw_result(document, streams, self.hello.facts if self.hello else EMPTY)
+
+    async def fetch_files(self, run_id: str, n: int, entries: Sequence[Mapping[str, Json]], to: Receiver) -> None:
+        """Bring the ``files`` of a raw result home. Raises what ``to`` raises, too."""
+        await fetch_files(self, self._attempt(run_id, n), entries, to)
 
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
@@ -618,14 +608,16 @@ def task_message(task: Task) -> dict[str, Any]:
 
 def split_result(data: bytes) -> tuple[dict[str, Any], bytes]:
     """The JSON of a result and the bytes of its streams, from the file as the runner wrote it."""
+        "inputs": [list(one) for one in task.inputs],
+        "folders": list(task.folders),
     size, _, rest = data.partition(b"\n")
+        "logs": list(task.logs),
+        "keep_result_s": task.keep_result_s,
     document: dict[str, Any] = json.loads(rest[: int(size)])
     return document, rest[int(size) :]
 
 
-def raw_result(
-    document: Mapping[str, Any], blob: bytes, files: Mapping[str, bytes], facts: Mapping[str, Json]
-) -> RawResult:
+def raw_result(document: Mapping[str, Any], blob: bytes, facts: Mapping[str, Json]) -> RawResult:
     out, err = _streams(document, blob)
     return RawResult(
         state=document["state"],
@@ -640,7 +632,7 @@ def raw_result(
         tree_dead=document["tree_dead"],
         evidence=document["evidence"],
         device=facts,
-        files=files,
+        files=tuple(document.get("files") or ()),
     )
 
 
@@ -665,5 +657,6 @@ def _without(frame: Frame) -> dict[str, Json]:
 def _holder_text(holder: Mapping[str, Any]) -> str:
     if not holder:
         return "a process that left no name"
-    text = f"{holder.get('run_id')}#{holder.get('n')} of {holder.get('client')}"
+    whose = f"{holder['who']} ({holder.get('client')})" if holder.get("who") else holder.get("client")
+    text = f"{holder.get('run_id')}#{holder.get('n')} of {whose}"
     return f"{text} since {holder['since_utc']}" if holder.get("since_utc") else text
