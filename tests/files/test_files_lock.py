@@ -209,7 +209,7 @@ class TestSidewinderMeasure:
 
     def test_one_on_another_host_keeps_a_controller_out(self, tmp_path: Path) -> None:
         with held_by_another(tmp_path, "shared"):
-            entry = next((tmp_path / "controller.lock.shared").iterdir())
+            entry = next((tmp_path / "controller.lock.shared").glob("*.json"))
             entry.write_text(json.dumps({**json.loads(entry.read_text()), "host": "login7"}))
         with pytest.raises(LockHeld, match="host login7"):
             ControllerLock(str(tmp_path)).acquire()

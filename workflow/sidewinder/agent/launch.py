@@ -52,6 +52,7 @@ def launch(
             "cookie": request["cookie"],
             "boot_id": boot,
             "client": message["client"],
+            "who": message.get("who"),
             "lock": message["lock"],
             "slot": message["slot"],
             "lease_s": message["lease_s"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from .lab import OK, add_json_argument, print_json
 
@@ -18,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
     """A holder that is seen to live is refused (``LockHeld``): stop it instead."""
     from sidewinder.files import lock
 
-    struck = [f"{one.what} pid {one.pid} on {one.host} since {one.since_utc}" for one in lock.break_lock(args.folder)]
+    broken = lock.break_lock(args.folder, lambda text: print(text, file=sys.stderr))
+    struck = [f"{one.what} pid {one.pid} on {one.host} since {one.since_utc}" for one in broken]
     if args.json:
         print_json({"struck_out": struck})
     else:

@@ -38,6 +38,7 @@ class Claims:
         waiting, self._waiting = self._waiting, {}
         for session, claims in waiting.items():
             try:
+                _still_ours(session)
                 session.journal.append_many([line for _, line in claims], sync=True)
             except PublishError as error:
                 failed = (event_for(instruction, error) for instruction, _ in claims)
@@ -45,3 +46,13 @@ class Claims:
             else:
                 events += [Journaled(instruction.attempt) for instruction, _ in claims]
         return events
+
+
+def _still_ours(session: Session) -> None:
+    """A machine that slept, or lost its network folder, has had no heartbeat: another controller may have taken over.
+    Each of these claims would be a second run of what that one measures."""
+    if not session.lock.is_mine():
+        raise PublishError(
+            f"run folder {session.root} was taken over by another controller while this one slept or was cut off from "
+            "it; what is left is that one's"
+        )

@@ -17,6 +17,7 @@ from sidewinder.errors import ConfigError, InternalError
 from sidewinder.model import Plan, Task
 
 from .callbacks import Callbacks, Key
+from .notices import Notices
 from .reactor import Reactor
 from .rulejob import RuleJob
 from .rulefiles import RuleFiles
@@ -44,7 +45,8 @@ class Engine:
 
     def add_lab(self, folder: str, plan: Plan, forced: Iterable[str] = ()) -> None:
         """Take the run folder's lock and read its journal, here and now: ``LockHeld`` and ``PublishError`` are for the
-        caller, before anything is handed over."""
+        caller, before anything is handed over. It may wait, and says so by a warning, to see whether a controller on
+        another host lives."""
         if folder in self._sessions:
             raise InternalError(f"the lab of {folder} was added twice")
         session = Session(
@@ -53,6 +55,7 @@ class Engine:
             plan,
             forced=frozenset(forced),
             versions=self._versions,
+            announce=Notices(self._callbacks).warning,
         )
         self._sessions[folder] = session
         if self._thread is not None:

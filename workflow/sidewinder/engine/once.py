@@ -16,6 +16,7 @@ from sidewinder.errors import PublishError
 from sidewinder.model import AttemptId, Failure, FailureClass, Plan
 
 from .callbacks import Key
+from .notices import Notices
 from .reactor import Reactor
 from .session import Session
 
@@ -93,7 +94,10 @@ async def _run_points(
     callbacks = _Collector(on_event)
     # A name of its own: siblings that measure at the same time must not take each other for their own dead past.
     client_id = f"measure-{uuid.uuid4()}"
-    session = Session(0, folder, plan, forced=forced, client_id=client_id, shared_lock=shared_lock)
+    announce = Notices(callbacks).warning
+    session = Session(
+        0, folder, plan, forced=forced, client_id=client_id, shared_lock=shared_lock, announce=announce
+    )
     reactor = Reactor(callbacks, whole_sweep=False)
     stopped = asyncio.Event()
 

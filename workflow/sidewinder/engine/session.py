@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,10 +43,12 @@ class Session:
         client_id: str | None = None,
         versions: Mapping[str, str] | None = None,
         shared_lock: bool = False,
+        announce: Callable[[str], None] | None = None,
     ) -> None:
-        """Takes the run folder's lock (``LockHeld``, ``PublishError``) and reads the journal."""
+        """Takes the run folder's lock (``LockHeld``, ``PublishError``) and reads the journal. ``announce``: what a
+        person is told before the heartbeat of a controller on another host is watched; None: it is not."""
         self.index, self.root, self.forced = index, root, forced
-        self.lock = ControllerLock(root).acquire(shared=shared_lock)
+        self.lock = ControllerLock(root).acquire(shared=shared_lock, announce=announce)
         try:
             # one uuid a run folder, by which devices know our runs: a fresh folder never adopts an old one's result
             self.plan = plan if plan.campaign else plan_file.publish(root, plan)

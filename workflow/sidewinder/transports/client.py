@@ -24,6 +24,7 @@ from .base import Channel, Transport
 from .frames import BadFrame, Frame, FrameStream, encode
 from .fetching import Receiver, fetch_files
 from .staging import Stager
+from .whose import this_controller
 
 from .whose import this_controller
 HELLO_S = 60.0
@@ -463,6 +464,7 @@ class AgentClient:
             blob=task.stdin,
             wait_s=CALL_S + len(task.stdin) / 100_000,  # a slow link must be able to carry a large input
             client=self.client_id,
+            who=this_controller(),
             lock=self.device.lock,
             slot=slot,
             lease_s=self.lease_s,
