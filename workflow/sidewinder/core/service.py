@@ -53,11 +53,14 @@ def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) 
     name = device.resource_group
     group = Group(None) if name is None else c.groups.setdefault(name, Group(name))
     lane = Lane(device, group, event.policy or c.policy, event.name, event.outlives_s)
+    was_tight = group.is_tight
     group.join(lane)
     c.lanes[device.id] = lane
     for member in group.members:  # a device that was alone may have company now
         member.update_gate()
         probe_if_due(c, member, out)
+        for straggler in member.stragglers.values() if group.is_tight and not was_tight else ():
+            stragglers.tell(c, member, straggler, out)
     for attempt in event.in_flight:
         stragglers.leave(c, lane, attempt, c.now_s + lane.outlives_s, out)
     earlier = event.earlier

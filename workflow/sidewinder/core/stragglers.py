@@ -31,12 +31,17 @@ def leave(
     """From now on nothing is in touch with this attempt, and until then it may run. ``quiet``: a person knows."""
     if until_s <= c.now_s:
         return
-    lane.stragglers[attempt.work_id] = Straggler(attempt, until_s, c.set_timer("lease", lane, until_s, out))
-    group = lane.group
-    group.reckon()
-    if group.is_tight and not quiet:
-        fields = {"attempt": attempt.n, "at_most_s": until_s - c.now_s, "group": group.name}
-        out.append(do.Note("straggler", lane.id, attempt.work_id, fields))
+    straggler = Straggler(attempt, until_s, c.set_timer("lease", lane, until_s, out))
+    lane.stragglers[attempt.work_id] = straggler
+    lane.group.reckon()
+    if lane.group.is_tight and not quiet:
+        tell(c, lane, straggler, out)
+
+
+def tell(c: Campaign, lane: Lane, straggler: Straggler, out: list[Instruction]) -> None:
+    attempt, until_s, _ = straggler
+    fields = {"attempt": attempt.n, "at_most_s": until_s - c.now_s, "group": lane.group.name}
+    out.append(do.Note("straggler", lane.id, attempt.work_id, fields))
 
 
 def forget(c: Campaign, lane: Lane, work_id: str) -> None:

@@ -62,16 +62,18 @@ class World:
         """These events arrive, one after the other, now."""
         todo = deque(events)
         while todo:
+            answers: list[Event] = []
             for instruction in self.campaign.handle(todo.popleft(), self.clock.monotonic_s):
                 if isinstance(instruction, do.Note):
                     self.notes.append(instruction)
                 elif isinstance(instruction, do.SetTimer):
                     self._timers.append((instruction.at_s, instruction.timer))
                 elif isinstance(instruction, do.Probe) and instruction.call and instruction.device not in self.silent:
-                    todo.appendleft(ev.ProbeAnswered(instruction.device, True))
+                    answers.append(ev.ProbeAnswered(instruction.device, True))
                 else:
                     self.pending.append(instruction)
             self.campaign.check_invariants()
+            todo.extendleft(reversed(answers))
 
     def queue(self, *work_ids: str, on: str, **fields: Any) -> None:
         """Work is handed over together, for one device; positions follow the order of the ids."""
