@@ -57,8 +57,8 @@ def launch(
             "slot": message["slot"],
             "lease_s": message["lease_s"],
             "since_utc": message.get("since_utc"),
-        }
             "keep_result_s": message["task"].get("keep_result_s"),
+        }
         create_json(os.path.join(draft, "meta.json"), meta)
         lock.sign(lock_fd, dict(meta, uid=os.getuid(), cookie=None))
         listener = listen_in(draft)

@@ -19,8 +19,8 @@ from sidewinder.model import Plan, Task
 from .callbacks import Callbacks, Key
 from .notices import Notices
 from .reactor import Reactor
-from .rulejob import RuleJob
 from .rulefiles import RuleFiles
+from .rulejob import RuleJob
 from .session import Session
 
 # Handing over looks at the record of every point (tens of µs): a hundred at a time, so that devices get their turn.

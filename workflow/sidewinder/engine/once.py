@@ -95,9 +95,7 @@ async def _run_points(
     # A name of its own: siblings that measure at the same time must not take each other for their own dead past.
     client_id = f"measure-{uuid.uuid4()}"
     announce = Notices(callbacks).warning
-    session = Session(
-        0, folder, plan, forced=forced, client_id=client_id, shared_lock=shared_lock, announce=announce
-    )
+    session = Session(0, folder, plan, forced=forced, client_id=client_id, shared_lock=shared_lock, announce=announce)
     reactor = Reactor(callbacks, whole_sweep=False)
     stopped = asyncio.Event()
 

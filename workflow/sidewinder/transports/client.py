@@ -21,12 +21,11 @@ from sidewinder.errors import DeviceFault, InternalError, TransportError
 from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
 
 from .base import Channel, Transport
-from .frames import BadFrame, Frame, FrameStream, encode
 from .fetching import Receiver, fetch_files
+from .frames import BadFrame, Frame, FrameStream, encode
 from .staging import Stager
 from .whose import this_controller
 
-from .whose import this_controller
 HELLO_S = 60.0
 CALL_S = 30.0
 FACTS_S = 60.0
@@ -471,7 +470,6 @@ class AgentClient:
             since_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
             task=task_message(task),
             **self._attempt(run_id, n),
-            who=this_controller(),
         )
         outcome = message["outcome"]
         if outcome == "busy":
@@ -604,17 +602,17 @@ def task_message(task: Task) -> dict[str, Any]:
         "sample_hz": task.sample_hz,
         "sample_power": task.sample_power,
         "idle_gate": dict(task.idle_gate),
+        "inputs": [list(one) for one in task.inputs],
+        "folders": list(task.folders),
         "outputs": list(task.outputs),
+        "logs": list(task.logs),
+        "keep_result_s": task.keep_result_s,
     }
 
 
 def split_result(data: bytes) -> tuple[dict[str, Any], bytes]:
     """The JSON of a result and the bytes of its streams, from the file as the runner wrote it."""
-        "inputs": [list(one) for one in task.inputs],
-        "folders": list(task.folders),
     size, _, rest = data.partition(b"\n")
-        "logs": list(task.logs),
-        "keep_result_s": task.keep_result_s,
     document: dict[str, Any] = json.loads(rest[: int(size)])
     return document, rest[int(size) :]
 
