@@ -15,6 +15,7 @@ import pytest
 from engine.helpers_engine import Told, command, make_plan, only, record, run
 from sidewinder.engine import Engine
 from sidewinder.errors import ConfigError, DeviceFault, TransportError
+from sidewinder.files import schedule
 from sidewinder.model import Device, Found, Measurement, Task
 from sidewinder.workloads import registry
 
@@ -66,6 +67,7 @@ def test_a_front_that_dies_during_a_run_loses_nothing(root, local, tmp_path):
     assert [line["event"] for line in retries] == ["link_lost", "reconnected"]
     shown = [event["kind"] for event in told.events if event["kind"] in ("retry", "warning", "link_lost", "link_back")]
     assert shown == ["link_lost", "link_back"]
+    assert schedule.read(str(root))["links_healed"] == {"local": 1}
 
 
 class Plugin:

@@ -85,6 +85,9 @@ class Notices:
                     reason=f"to {fields.get('to_device')} as {fields.get('moved_to')}: {reason}",
                 )
             case "link_lost":
+                group = job.link.device.resource_group if job is not None else None
+                if group is not None:
+                    reason += f"; its turn in group {group} is kept meanwhile"
                 self._tell("link_lost", job=job, lease_s=fields.get("lease_s"), reason=reason, label=_label(job))
             case "reconnected":
                 self._tell(
@@ -92,6 +95,13 @@ class Notices:
                 )
             case "staging":
                 self._tell("staging", job=job, **fields)
+            case "straggler":
+                at_most_s = fields.get("at_most_s", 0.0)
+                self.warning(
+                    f"attempt {fields.get('attempt')} on {device} may still run: its turn in the group is kept until "
+                    f"the device says otherwise, {at_most_s:.0f} s at most",
+                    job,
+                )
             case "stopped":
                 self.warning(f"no new work is taken: {reason}", job)
             case "kill_unproven":

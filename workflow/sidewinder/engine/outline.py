@@ -31,6 +31,7 @@ class Outline:
         self._failures: Counter[str] = Counter()  # on the way to each device, as its breaker counts them
         self._moved = 0
         self._survived: Counter[str] = Counter()  # links that came back in time: no breaker has heard of those
+        self._healed: Counter[str] = Counter()  # those, and the runs that were found again after a back-off
         self._breakers: dict[str, dict[str, Any]] = {}
 
     def _clock_of(self, device: str) -> dict[str, Any]:
@@ -64,7 +65,12 @@ class Outline:
         match note.kind:
             case "moved":
                 self._moved += 1
+            case "reattached":
+                self._healed[device] += 1
+                self._changed = True
+                return False
             case "reconnected":
+                self._healed[device] += 1
                 self._survived[device] += 1
                 self._changed = True
                 return False
@@ -129,6 +135,7 @@ class Outline:
             },
             "transport_failures": failures.total(),
             "device_transport_failures": dict(sorted(failures.items())),
+            "links_healed": dict(sorted(self._healed.items())),
             "breakers": self._breakers,
             "clock_offsets": {name: self._clock_of(name) for name in self._session.links},
             "device_warnings": {name: told for name in self._session.links if (told := self._warnings_of(name))},

@@ -29,6 +29,7 @@ class Schedule(TypedDict, total=False):
     retry_policy: dict[str, Any]  # {max_attempts, backoff_s, backoff_factor, max_backoff_s, retried_only}
     transport_failures: int
     device_transport_failures: dict[str, int]  # each failure on the way and each failed probe; only those with one
+    links_healed: dict[str, int]  # runs whose link broke, and that went on and came home; only devices with one
     breakers: dict[str, dict[str, Any]]  # {trips, recoveries, open_at_end, reason}; only those with a trip or recovery
     clock_offsets: dict[str, dict[str, Any]]  # {status, offset_s, bound_s, round_trip_s, drift_ppm, warning, ...}
     device_warnings: dict[str, list[str]]  # what a person was told about a device itself
