@@ -234,3 +234,18 @@ def test_a_socket_among_the_outputs_is_named(here: Here, tmp_path: Path) -> None
     raw = brought(here, tmp_path, sh(f'python3 -c "{code}"', outputs=("s",)))
     assert hasattr(socket, "AF_UNIX")
     assert "neither a file nor a folder" in raw.evidence["outputs_failed"]["s"]
+
+
+def test_what_nobody_asks_for_leaves_the_store_after_a_month(tmp_path: Path) -> None:
+    async def body(bench: Bench) -> None:
+        client = await bench.client()
+        files = {name: in_store(bench.state, name.encode()) for name in ("wanted", "unwanted", "young")}
+        for name in ("wanted", "unwanted"):
+            long_ago = os.stat(files[name][1]).st_mtime - 31 * 86400
+            os.utime(files[name][1], (long_ago, long_ago))
+        wanted = files["wanted"][0]
+        assert list(await client.staged([wanted])) == [wanted]
+        assert sorted(os.listdir(bench.state / "store")) == sorted([wanted, files["young"][0]])
+        assert await client.staged([wanted]), "asking for it made it young"
+
+    drive(tmp_path, body)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 STALE_PARTIAL_S = 30 * 86400.0  # nobody came back to finish it
+UNUSED_S = 30 * 86400.0  # nobody asked for it since: whoever wants it brings it again
+_DAY_S = 86400.0
 _HEX = frozenset("0123456789abcdef")
 _READ_BYTES = 1 << 20
 
@@ -40,17 +42,19 @@ class Store:
         found = []
         folder = self._open()
         try:
-            self._forget_stale(folder)
             for digest, size in wanted:
                 name = check_digest(digest)
                 whole = _status(folder, name)
                 entry = {"sha256": name, "whole": False}  # type: dict[str, Any]
                 if whole is not None and (size is None or whole.st_size == size):
+                    if time.time() - whole.st_mtime > _DAY_S:  # seldom: digests are remembered under this date, too
+                        os.utime(name, dir_fd=folder)
                     entry.update(whole=True, size_bytes=whole.st_size, executable=bool(whole.st_mode & 0o111))
                 else:
                     partial = _status(folder, name + ".part")
                     entry["have"] = partial.st_size if partial is not None else 0
                 found.append(entry)
+            self._forget_stale(folder)  # behind the looks: what is wanted now is in use
             room = os.fstatvfs(folder)
         finally:
             os.close(folder)
@@ -161,10 +165,10 @@ class Store:
     @staticmethod
     def _forget_stale(folder: int) -> None:
         for name in os.listdir(folder):
-            if name.endswith(".part"):
-                status = _status(folder, name)
-                if status is not None and time.time() - status.st_mtime > STALE_PARTIAL_S:
-                    os.unlink(name, dir_fd=folder)
+            status = _status(folder, name)
+            limit_s = STALE_PARTIAL_S if name.endswith(".part") else UNUSED_S
+            if status is not None and time.time() - status.st_mtime > limit_s:
+                os.unlink(name, dir_fd=folder)
 
 
 def told(work: "Callable[[], dict[str, Any]]") -> "tuple[dict[str, Any], bytes]":
