@@ -1,8 +1,8 @@
 """How well the clock of a device is known: estimates over SSH against the truth, on a host whose clock is 3.25 s ahead.
 
 The host is a session of a real sshd under libfaketime. Truth is had without the link: with the monotonic clock left
-alone by libfaketime both sides read the same one, so (wall - monotonic) of the device minus (wall - monotonic) of this
-process is the offset, as exactly as two readings of a clock can be taken close together.
+alone by libfaketime every process reads the same one, so (wall - monotonic) of one under the same library minus
+(wall - monotonic) of this one is the offset, as exactly as two readings of a clock can be taken close together.
 
     python tests/bench/bench_clock.py [ESTIMATES]
 
@@ -12,8 +12,11 @@ Prints one line a figure: ``name value unit goal ok|short``; exits 1 if one is s
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from servers import line, servers
@@ -24,17 +27,6 @@ from sidewinder.transports.ssh import SshTransport
 
 SHIFT_S = 3.25
 PROBES = 10  # of one estimate, as the engine takes them
-READINGS = """
-import time
-best = None
-for _ in range(2000):
-    before = time.monotonic_ns()
-    wall = time.time_ns()
-    after = time.monotonic_ns()
-    if best is None or after - before < best[0]:
-        best = (after - before, wall - (before + after) // 2)
-print(*best)
-"""
 
 
 def faketime() -> str:
@@ -44,48 +36,55 @@ def faketime() -> str:
     raise SystemExit(2)
 
 
-def here() -> tuple[int, int]:
-    """Wall minus monotonic clock of this process in ns, and how far apart the readings were."""
-    from contextlib import redirect_stdout
-    from io import StringIO
+def readings() -> tuple[int, int]:
+    """How far apart the closest readings of the two clocks were in ns, and wall minus monotonic clock by them."""
+    best = None
+    for _ in range(2000):
+        before = time.monotonic_ns()
+        wall = time.time_ns()
+        after = time.monotonic_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, wall - (before + after) // 2)
+    assert best is not None
+    return best
 
-    with redirect_stdout(StringIO()) as said:
-        exec(READINGS, {})
-    width, difference = said.getvalue().split()
-    return int(width), int(difference)
 
-
-async def truth(client: AgentClient) -> tuple[float, float]:
-    """The offset in s, and by how much it may be wrong."""
-    ours = here()
-    told = await client.execute(["python3", "-S", "-c", READINGS])
+def truth(environ: dict[str, str]) -> tuple[float, float]:
+    """The offset in s, and by how much it may be wrong. Not asked through the agent: with the monotonic clock left
+    alone this library lets no program sleep (Python 3.11 sleeps until a moment, and it moves that too)."""
+    ours = readings()
+    command = [sys.executable, __file__, "readings"]
+    told = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, check=True)
     theirs = tuple(int(word) for word in told.stdout.split())
     return (theirs[1] - ours[1]) / 1e9, (theirs[0] + ours[0]) / 2e9
 
 
-async def measure(device: Device, estimates: int) -> tuple[list[ClockOffset], list[tuple[float, float]]]:
+async def measure(device: Device, estimates: int) -> list[ClockOffset]:
     transport = SshTransport(device)
     client = AgentClient(transport, campaign="bench", client_id="bench")
     await client.connect()
     try:
-        true = [await truth(client)]
-        found = [await client.clock(PROBES) for _ in range(estimates)]
-        true.append(await truth(client))
+        return [await client.clock(PROBES) for _ in range(estimates)]
     finally:
         await client.close()
         await transport.close()
-    return found, true
 
 
 def main() -> int:
+    if sys.argv[1:] == ["readings"]:
+        print(*readings())
+        return 0
     estimates = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     library = faketime()
     with servers(1) as (_, (server,)):
-        shifted = f"LD_PRELOAD={library} FAKETIME=+{SHIFT_S} FAKETIME_DONT_FAKE_MONOTONIC=1"
+        shifted = {"LD_PRELOAD": library, "FAKETIME": f"+{SHIFT_S}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        variables = {"HOME": str(server.home), "XDG_CACHE_HOME": str(server.folder / "cache"), **shifted}
         server.stop()
-        server.configure(f"SetEnv HOME={server.home} XDG_CACHE_HOME={server.folder / 'cache'} {shifted}")
+        server.configure(f"SetEnv {' '.join(f'{name}={value}' for name, value in variables.items())}")
         server.start()
-        found, true = asyncio.run(measure(server.device(), estimates))
+        true = [truth(shifted)]
+        found = asyncio.run(measure(server.device(), estimates))
+        true.append(truth(shifted))
     (before_s, unsure_s), (after_s, unsure_after_s) = true
     print(f"# true offset: {before_s:.7f} s before, {after_s:.7f} s after; unsure by {unsure_s * 1e6:.1f} us")
     slack_s = max(unsure_s, unsure_after_s) + abs(after_s - before_s)
