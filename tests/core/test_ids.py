@@ -110,6 +110,7 @@ CHANGES: dict[str, Any] = {
     "parameters": {"lr": 0.1},
     "extra": {"timeout_s": 1},
     "command": ("true",),
+    "stage": ("./bench.sh",),
     "metrics": "json",
     "failover_from": "pi4",
     "device": "pi4",

@@ -338,6 +338,33 @@ def test_what_is_said_to_lie_there_is_never_brought(server: Sshd, tmp_path: Path
     assert not list(server.state.glob("store/*"))
 
 
+def test_a_program_and_its_input_are_brought_along(
+    server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.sh").write_text('#!/bin/sh\necho "n=$(cat "$1")"\n')
+    (tmp_path / "bench.sh").chmod(0o755)
+    (tmp_path / "data.txt").write_text("17")
+    devices = [server.device(), Device("local", "local", settings={"state_dir": str(tmp_path / "agent")})]
+    asked = [
+        command("./bench.sh", "data.txt", metrics={"n": r"n=(\d+)"}, device=device.id, stage=("./bench.sh", "data.txt"))
+        for device in devices
+    ]
+    plan = make_plan(tmp_path / "runs", asked, devices=devices)
+    told = run(tmp_path / "runs", plan)
+    assert set(told.done.values()) == {"ok"}, told.failures
+    for run_id, point in plan.points.items():
+        written = record(tmp_path / "runs", plan, run_id)
+        assert written["metrics"]["n"] == 17
+        staged = written["workload"].get("staged", [])
+        here = [str(tmp_path / name) for name in ("bench.sh", "data.txt")]
+        assert written["workload"]["command"] == ([one["path"] for one in staged] or here)
+        assert [one["file"] for one in staged] == ([] if point.device == "local" else ["./bench.sh", "data.txt"])
+        assert written["identity"]["stage"] == ["./bench.sh", "data.txt"]
+    digest = hashlib.sha256((tmp_path / "bench.sh").read_bytes()).hexdigest()
+    assert (server.state / "store" / digest).stat().st_mode & 0o777 == 0o555
+
+
 def test_a_snakemake_sweep_brings_its_model(snakemake: Snakemake, server: Sshd, tmp_path: Path) -> None:
     lab = LabFolder(snakemake, tmp_path / "lab")
     (lab.folder / "models").mkdir()

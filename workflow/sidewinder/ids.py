@@ -56,7 +56,7 @@ _SCALARS = (
     "metrics",
     "failover_from",
 )
-_CONTAINERS = ("prepare", "parameters", "extra", "command")
+_CONTAINERS = ("prepare", "parameters", "extra", "command", "stage")
 _scalars_of = attrgetter(*_SCALARS)
 _but_run_id_of = attrgetter(*[field.name for field in fields(Point)][1:])
 _containers_of = attrgetter(*_CONTAINERS)

@@ -29,7 +29,7 @@ _AXES: tuple[tuple[str, str], ...] = (
     ("sample_power", "power {}"),
 )
 # what tells points apart, too, and has no short form
-_WORDLESS = ("command", "metrics", "extra", "prepare", "warmup", "sample_hz", "failover_from")
+_WORDLESS = ("command", "stage", "metrics", "extra", "prepare", "warmup", "sample_hz", "failover_from")
 _RUN_ID_HASH = 12
 
 

@@ -131,6 +131,7 @@ class Point:
     extra: Mapping[str, Json] = EMPTY
     command: tuple[str, ...] = ()  # backend `command`: argv with {axis} and {parameter} placeholders
     metrics: Json = None  # backend `command`: {name: regex}, or "json"
+    stage: tuple[str, ...] = ()  # files of the controller: an argument that is equal to one is its path on the device
     tags: tuple[str, ...] = ()
     failover_from: str | None = None
 

@@ -141,15 +141,35 @@ def _read_block(
             )
     if section.command is not None and section.backend != "command":
         problems.add("a command needs `backend: command`", origins["command"])
+    if section.stage and section.command is None:
+        problems.add("names files for the arguments of a `command`, which this block lacks", origins["stage"])
     table = _table(section, path, origins, base_dir, config_files, problems)
     if len(problems) > before:
         return None
     names = [*(section.parameters or {}), *(table.columns if table else ())]
     exclusions = list(_exclusions(section, origins, names, problems))
     variants = list(_variants(section, table, origins, problems))
+    _check_staged(section, variants, origins, problems)
     if len(problems) > before:
         return None
     return Block(path, origins, section, variants, exclusions)
+
+
+def _check_staged(
+    section: BlockSection, variants: Sequence[Variant], origins: Mapping[str, Path], problems: Problems
+) -> None:
+    """A file that no argument names would be brought for nothing, and the argument would name another file."""
+    if not section.stage:
+        return
+    used = {*(section.command or ())}
+    used |= {value for variant in variants for values_ in variant.parameters.values() for value in values_ if value}
+    for index, file in enumerate(section.stage):
+        where: Path = (*origins["stage"], index)
+        if file not in used:
+            rule = "no argument of `command` and no parameter is just this file"
+            problems.add(rule, where, value=file, hint="write it there as it stands here, as an argument of its own")
+        elif section.stage.index(file) != index:
+            problems.add("is named twice", where, value=file)
 
 
 _KNOWN: Final = tuple(known_keys(BlockSection))

@@ -116,6 +116,7 @@ class _Maker:
         self._extra: Mapping[str, Any] = section.extra or EMPTY
         self._tags = tuple(section.tags)
         self._command = tuple(section.command or ())
+        self._stage = tuple(section.stage)
         self._models: dict[tuple[str | None, str, str], dict[str, Any] | None] = {}
         self._modes: dict[tuple[str, str | None], str] = {}
         self._shared: dict[str, Mapping[str, Any]] = {}
@@ -157,6 +158,7 @@ class _Maker:
                     prepare=self._prepare,
                     parameters=parameters,
                     command=self._command,
+                    stage=self._stage,
                     metrics=self._block.section.metrics,
                     **file,
                     **fixed,

@@ -236,6 +236,7 @@ class BlockSection(Section):
     priority: kinds.Whole | None = None
     command: kinds.Argv | None = None
     metrics: kinds.Metrics | None = None
+    stage: kinds.Texts = []
     exclude: list[dict[str, Any]] | None = None
     table: kinds.Text | None = Field(None, alias="from")
 

@@ -169,7 +169,7 @@ class PointJob:
                 raise ConfigError(f"backend {self.point.backend} could not build the task: {_said(error)}") from error
             if not self.inline:
                 task = with_environment(_started_from_here(device, task), device)
-                task = staging.with_checks(task, self._parcels)
+                task = staging.with_files(task, self.point, device, self._parcels)
                 task = replace(task, idle_gate=device.idle_gate) if device.idle_gate else task
             self._task = task
         return self._task

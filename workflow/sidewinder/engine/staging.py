@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sidewinder.errors import ConfigError
 from sidewinder.model import Device, FileCheck, Json, Lab, Model, Point, Task
 
-from .devices import DeviceLink
+from .devices import DeviceLink, path_on
 
 TELL_EVERY_S = 1.0
 
@@ -54,11 +54,20 @@ def staged_model(model: Model | None, device: Device) -> str | None:
 
 def wanted_by(lab: Lab, point: Point, device: Device) -> tuple[Wanted, ...]:
     """All that is brought to ``device`` for this point."""
+    if device.kind == "local":
+        return ()
+    found = [Wanted(file, "stage") for file in _arguments(point)]
     model = lab.models.get(point.model) if point.model else None
     file = staged_model(model, device)
-    if model is None or file is None:
-        return ()
-    return (Wanted(file, f"models.{model.id}.stage", model.sha256),)
+    if model is not None and file is not None:
+        found = [Wanted(file, f"models.{model.id}.stage", model.sha256), *(one for one in found if one.file != file)]
+    return tuple(found)
+
+
+def _arguments(point: Point) -> list[str]:
+    """Of the block's files those that this point's own arguments name: a parameter may choose among them."""
+    named = {*point.command, *(value for value in point.parameters.values() if isinstance(value, str))}
+    return [file for file in point.stage if file in named]
 
 
 def source_of(file: str) -> Path:
@@ -84,13 +93,16 @@ async def pack(link: DeviceLink, wanted: Wanted) -> Parcel:
         return Parcel(wanted.file, source, sha256, client.store_path(sha256))
 
 
-def with_checks(task: Task, parcels: Sequence[Parcel]) -> Task:
-    """The task with a look at each parcel before the run: what lies in a device's store may have been damaged since."""
+def with_files(task: Task, point: Point, device: Device, parcels: Sequence[Parcel]) -> Task:
+    """The task with the paths that its files have on the device, and with a look at what was brought before the run:
+    what lies in a device's store may have been damaged since."""
+    paths = {parcel.file: parcel.path for parcel in parcels} or {file: path_on(device, file) for file in point.stage}
+    argv = tuple(paths.get(word, word) if word in point.stage else word for word in task.argv)
+    if argv != task.argv:
+        task = replace(task, argv=argv)
     known = {check.path for check in task.checks}
-    lacking = tuple(
-        FileCheck(parcel.path, parcel.sha256, parcel.file) for parcel in parcels if parcel.path not in known
-    )
-    return replace(task, checks=(*task.checks, *lacking)) if lacking else task
+    checks = tuple(FileCheck(one.path, one.sha256, one.file) for one in parcels if one.path not in known)
+    return replace(task, checks=(*task.checks, *checks)) if checks else task
 
 
 async def bring(link: DeviceLink, parcel: Parcel, tell: Tell) -> None:

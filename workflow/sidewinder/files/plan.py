@@ -160,7 +160,7 @@ def _decode(value: Any) -> Plan:
     return Plan(lab=lab, points=points, campaign=value["campaign"], warnings=tuple(value.get("warnings", ())))
 
 
-_TUPLES: Final = frozenset({"command", "tags"})
+_TUPLES: Final = frozenset({"command", "stage", "tags"})
 
 
 def _point(
