@@ -32,6 +32,7 @@ class Row:
     cancelled: int = 0
     state: str = "up"
     unlinked: set[str] = field(default_factory=set)  # run ids that go on there while nobody can reach the device
+    staging: dict[str, float] = field(default_factory=dict)  # file on its way there -> share that is there
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # run id -> (label, since_s)
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     busiest: int = 1  # most points seen at once: what an estimate may divide by
@@ -44,6 +45,11 @@ class Row:
     def ails(self) -> str:
         """What a person should know of the device beside its figures; "": nothing."""
         return "DOWN" if self.state == "down" else "LINK LOST" if self.unlinked else ""
+
+    @property
+    def bringing(self) -> str:
+        """The file that a point waits for until it is on the device; "": none."""
+        return next((f"bringing {file} {100 * share:.0f} %" for file, share in self.staging.items()), "")
 
     @property
     def queued(self) -> int:
@@ -122,6 +128,7 @@ class Board:
                 self._numbered(f"{where}: FAILED ({failure.get('class', '?')}) {failure.get('message', '')}", "error")
             ]
         if outcome == "hole":
+            row.staging.clear()
             row.holes += 1
             return [self._numbered(f"HOLE {where}: {failure.get('message', 'never measured')}", "error")]
         row.cancelled += 1
@@ -131,8 +138,17 @@ class Board:
         total = self.planned
         return Line(f"[{self.over:>{len(str(total))}}/{total}] {_one_line(text)}", level)
 
+    def _on_staging(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        row, total = self.row(event["device"]), event.get("total_bytes") or 0
+        if event.get("bytes", 0) < total:
+            row.staging[event["file"]] = event["bytes"] / total
+        else:
+            row.staging.pop(event["file"], None)
+        return []
+
     def _on_retry(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         row = self.row(event["device"])
+        row.staging.clear()  # one that goes on says so again
         row.running.pop(event.get("run_id", ""), None)
         row.unlinked.discard(event.get("run_id", ""))
         wait = f", again in {event['delay_s']:.0f} s" if event.get("delay_s") is not None else ""
@@ -196,6 +212,7 @@ class Board:
             parts += [f"{row.failed} failed"] if row.failed else []
             parts += [f"{row.holes} never measured"] if row.holes else []
             parts += [f"about {duration(eta_s)} left"] if eta_s is not None else []
+            parts += [row.bringing] if row.bringing else []
             parts += [row.ails] if row.ails else []
             lines.append(f"{device}: " + ", ".join(parts))
         return lines

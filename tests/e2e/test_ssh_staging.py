@@ -158,7 +158,7 @@ def test_a_model_is_brought_once_for_many_points_and_for_a_second_run(
             assert staged == {"file": str(model), "sha256": stored.name, "path": str(stored)}
         shown = [event for event in told.events if event["kind"] == "staging"]
         assert shown[-1]["bytes"] == shown[-1]["total_bytes"] == SIZE
-        assert {(event["device"], event["name"]) for event in shown} == {("pi5", str(model))}
+        assert {(event["device"], event["file"]) for event in shown} == {("pi5", str(model))}
 
         again = make_lab(tmp_path / "again", server.device(port=proxy.port), smol, points=5)
         told = run(tmp_path / "again", again)

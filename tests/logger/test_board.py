@@ -49,6 +49,21 @@ def test_points_done_before_print_nothing_and_count_once():
     assert board.over == 1
 
 
+def test_a_file_on_its_way_stands_beside_its_device():
+    def staging(have: int) -> dict:
+        return {"kind": "staging", "device": "local", "file": "smol.gguf", "bytes": have, "total_bytes": 200}
+
+    board, lines = story(PLAN, staging(0), staging(70))
+    assert len(lines) == 1, "no line of its own for each piece"
+    assert "bringing smol.gguf 35 %" in board.device_lines(0.0)[0]
+    assert board.rows["local"].bringing == "bringing smol.gguf 35 %"
+    board.handle(staging(200), 0.0)
+    assert "bringing" not in board.device_lines(0.0)[0]
+    board.handle(staging(70), 0.0)
+    board.handle({"kind": "retry", "device": "local", "run_id": "a", "error": "cut"}, 0.0)
+    assert "bringing" not in board.device_lines(0.0)[0]
+
+
 def test_the_estimate_rests_on_recent_points_and_shrinks_while_one_runs():
     plan = {"kind": "plan", "devices": {"local": {"planned": 4, "done": 0, "open": 4}}}
     board, _ = story(plan, started("a"), finished("a", "ok"), started("b"))  # a took 10 s

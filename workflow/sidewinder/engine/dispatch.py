@@ -117,7 +117,7 @@ class Dispatch:
 
     async def _bring(self, instruction: StartAttempt, job: Job) -> None:
         def tell(file: str, have: int, total: int) -> None:
-            fields = {"name": file, "bytes": have, "total_bytes": total}
+            fields = {"file": file, "bytes": have, "total_bytes": total}
             self._tell(Note("staging", instruction.device, instruction.attempt.work_id, fields))
 
         await job.prepare()
