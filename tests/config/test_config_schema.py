@@ -40,6 +40,8 @@ def test_every_lab_of_ours_is_valid(path: pathlib.Path) -> None:
         ({"devices": {"a": {"idle_gate": {"max_busy_share": 0.2, "window_s": 0.5, "wait_s": 5}}}}, True),
         ({"devices": {"a": {"idle_gate": {"window_s": 0}}}}, False),
         ({"devices": {"a": {"idle_gate": True}}}, False),
+        ({"devices": {"a": {"host": "h", "scope": "systemd"}}}, True),
+        ({"devices": {"a": {"host": "h", "scope": "always"}}}, False),
         ({"policy": {"retry": {"jitter": 0.5}, "breaker": {"give_up_after_s": "never"}}}, True),
         ({"devices": {}}, False),
         ({"devices": {"a": {"hots": "h"}}}, False),

@@ -27,6 +27,7 @@ class Machine:
         self.returncode = 0
         self.free_kib = 1 << 20
         self.clock = ClockOffset(0.001, 0.0001, 10)
+        self.facts = {"logical_cores": 1}
         self.asked = Counter()
         self.ran = []  # (run id, n) in the order of their starts
         self.results = {}  # (run id, n) -> raw result, until it is acknowledged
@@ -66,7 +67,7 @@ class ScriptedClient:
         if not self.connected:
             self.connected = True
             name = self.machine.name
-            self._hello = SimpleNamespace(boot_id=name, node=name, state_dir="/x", facts={"logical_cores": 1})
+            self._hello = SimpleNamespace(boot_id=name, node=name, state_dir="/x", facts=self.machine.facts)
         return self._hello
 
     async def close(self):

@@ -7,6 +7,7 @@ import sys
 from .cgroups import Cgroup
 from .clocks import boot_id
 from .gpus import gpu_facts
+from .logout import logout_facts
 from .power import RaplMeter, VideoCore
 from .processes import HAS_PROC, command_output, load_libc
 from .sysfiles import read_text, rooted
@@ -69,6 +70,7 @@ def device_facts(root: str = "/", environment: "dict[str, str] | None" = None) -
         "libc": _libc_version(),
         "placement": placement(root),
         "capabilities": capabilities(root),
+        "logout": logout_facts(root) or None,
     }  # type: dict[str, Any]
     facts.update(_darwin_facts() if sys.platform == "darwin" else _linux_facts(root))
     if root == "/":

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sidewinder.errors import ConfigError, SidewinderError
@@ -121,7 +121,8 @@ async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Fin
         async with link.client() as client:
             hello = await client.connect()
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
-            for finding in _conditions(device.id, link.facts, link.clock.entry()):
+            remarks = [text for about, text in link.remarks.items() if about != "clock"]
+            for finding in _conditions(device.id, link.facts, link.clock.entry(), remarks):
                 yield finding
             for finding in await _engines(plan, device, link):
                 yield finding
@@ -133,7 +134,7 @@ async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Fin
         await link.close()
 
 
-def _conditions(where: str, facts: Any, clock: dict[str, Any]) -> Iterator[Finding]:
+def _conditions(where: str, facts: Any, clock: dict[str, Any], remarks: Sequence[str]) -> Iterator[Finding]:
     cores = facts.get("logical_cores")
     placement = facts.get("placement") or {}
     quota = placement.get("cpu_quota_cores")
@@ -146,6 +147,8 @@ def _conditions(where: str, facts: Any, clock: dict[str, Any]) -> Iterator[Findi
     absent = [name for name, has in (facts.get("capabilities") or {}).items() if not has]
     if absent:
         yield Finding(where, "telemetry", "ok", f"not to be had here: {', '.join(sorted(absent))}")
+    for text in remarks:
+        yield Finding(where, "device", "warn", text)
     if "warning" in clock:
         yield Finding(where, "clock", "warn", clock["warning"])
     elif clock["status"] == "ok":

@@ -110,6 +110,7 @@ class SshSection(DeviceSection):
     identity_file: kinds.Text | None = None
     known_hosts: kinds.Text | None = None
     ssh_options: kinds.Texts = []
+    scope: Literal["auto", "never", "systemd"] | None = None
 
 
 class HostMountSection(Section):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import EMPTY, Device, Found, Json
 
+from . import logout
 from .clockwatch import ClockWatch
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class DeviceLink:
             self._found.clear()  # rebooted: what was installed may be another thing now
             self.clock.forget()
         self._hello, self.facts = hello, hello.facts
+        if text := logout.warning(self.device, hello.facts):
+            self._remark("logout", text)
         await self.clock.read(client)
 
     async def vouch(self) -> None:

@@ -20,6 +20,7 @@ from sidewinder.agent import source
 from sidewinder.errors import DeviceFault, InternalError, TransportError
 from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
 
+from . import scope
 from .base import Channel, Transport
 from .fetching import Receiver, fetch_files
 from .frames import BadFrame, Frame, FrameStream, encode
@@ -270,6 +271,11 @@ class AgentClient:
     async def _stillborn(self, session: _Session, why: str) -> Exception:
         """Why no front came to life: an exit code of the far command is the device's fault, its absence the link's."""
         code = await session.channel.exit_code()
+        if code is not None and code >= 0 and scope.wrapper(self.device):
+            return DeviceFault(
+                f"{self._point_of}: the agent did not start, exit code {code}. {self._said(session)} "
+                f"{scope.refusal(self.device)}"
+            )
         if code is not None and code >= 0:
             python = self.device.python or "its Python"
             meaning = {127: f"{python} is not there", 126: f"{python} cannot be executed"}.get(

@@ -16,6 +16,7 @@ from sidewinder.errors import ConfigError, TransportError
 from sidewinder.model import Device
 
 from .base import Channel
+from .scope import wrapper
 from .ssh_connection import GONE_S, Connection, Dialler, within
 from .ssh_errors import Silent, translate, translate_lost
 
@@ -45,7 +46,7 @@ def far_command(device: Device) -> str:
                 hint="make a link with a plain name",
             )
         python = f"{home}'{rest}'"
-    return f"exec {python} {' '.join(PYTHON_FLAGS)} -c '{BOOTSTRAP}'"
+    return f"exec {' '.join((*wrapper(device), python, *PYTHON_FLAGS))} -c '{BOOTSTRAP}'"
 
 
 class SshChannel:
