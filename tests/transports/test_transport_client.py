@@ -17,6 +17,7 @@ from sidewinder.model import Device, Task
 from sidewinder.transports import client as client_module
 from sidewinder.transports import open as open_transport
 from sidewinder.transports.client import AgentClient
+from sidewinder.transports.kubernetes import KubernetesTransport
 from sidewinder.transports.local import LocalTransport
 from sidewinder.transports.ssh import SshTransport
 
@@ -206,8 +207,7 @@ def test_closing_leaves_no_process(tmp_path: Path) -> None:
 def test_transports_by_kind() -> None:
     assert isinstance(open_transport(Device("here", "local")), LocalTransport)
     assert isinstance(open_transport(Device("pi5", "ssh", settings={"host": "pi5.lan"})), SshTransport)
-    with pytest.raises(DeviceFault, match=r"'far'.*no kubernetes transport yet"):
-        open_transport(Device("far", "kubernetes"))
+    assert isinstance(open_transport(Device("pod", "kubernetes", settings={"image": "i"})), KubernetesTransport)
     with pytest.raises(DeviceFault, match="smoke"):
         open_transport(Device("far", "smoke"))
 

@@ -60,7 +60,7 @@ class Front:
         self.links = {}  # type: dict[Key, Link]
         self.runners = {}  # type: dict[Key, int]  # pids of those that we started, to be reaped
         self.ending = set()  # type: set[int]  # those that said their last word
-        self.boot = boot_id()
+        self.boot = str(options.get("boot_id") or boot_id())  # a container has many lives in one boot of its node
         self.takeover_fd = None  # type: int | None
         self.client = ""
         self.leaving = False

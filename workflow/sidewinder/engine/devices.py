@@ -54,16 +54,23 @@ class DeviceLink:
     @property
     def lease_s(self) -> float:
         """How long a run outlives its link."""
+        return self._opened().lease_s
+
+    def _opened(self) -> AgentClient:
         if self._client is None:
             self._client = self._open_client(self.device)
-        return self._client.lease_s
+            if hasattr(self._client.transport, "tell"):  # one that may have to wait long says meanwhile why
+                self._client.transport.tell = self._waits
+        return self._client
+
+    def _waits(self, why: str) -> None:
+        if self.tell is not None:
+            self.tell(f"{self.device.id}: {why}")
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AgentClient]:
         """A connected client for one operation. Raises ``TransportError``, ``DeviceFault``."""
-        if self._client is None:
-            self._client = self._open_client(self.device)
-        client = self._client
+        client = self._opened()
         self._users += 1
         try:
             hello = await client.connect()

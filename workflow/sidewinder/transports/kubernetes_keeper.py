@@ -1,8 +1,10 @@
 """A keeper: the first process of a pod's container, which buries orphans and ends the pod when nobody calls any more.
 
-Its text is the container's command: standard library only, Python 3.7. Whoever is called into the container (a front, a person's
-shell) has no parent in it: as long as there is one, somebody is there. A front leaves at the end of its stream, and an
-API server or kubelet ends a stream whose other end is gone, so a controller that died does not count.
+Its text is the container's command: standard library only, Python 3.7.
+
+Whoever is called into the container (a front, a person's shell) has no parent in it: as long as there is one, somebody
+is there. A front leaves at the end of its stream, and an API server or kubelet ends a stream whose other end is gone,
+so a controller that died does not count.
 """
 
 import os
@@ -12,7 +14,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from collections.abc import Iterator
 
 LOOK_S = 10.0
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}

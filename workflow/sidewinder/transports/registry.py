@@ -9,8 +9,6 @@ from sidewinder.model import Device
 
 from .base import Transport
 
-PLANNED = ("kubernetes",)
-
 
 def open(device: Device, **options: Any) -> Transport:
     """The transport for ``device.kind``; nothing is connected yet. ``options`` go to the transport (``state_dir``)."""
@@ -22,9 +20,8 @@ def open(device: Device, **options: Any) -> Transport:
         from .ssh import SshTransport
 
         return SshTransport(device, **options)
-    if device.kind in PLANNED:
-        raise DeviceFault(
-            f"device {device.id!r}: this version has no {device.kind} transport yet, only local and ssh devices are "
-            "measured"
-        )
+    if device.kind == "kubernetes":
+        from .kubernetes import KubernetesTransport
+
+        return KubernetesTransport(device, **options)
     raise DeviceFault(f"device {device.id!r}: no transport for kind {device.kind!r}")

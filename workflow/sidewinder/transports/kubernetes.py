@@ -1,0 +1,109 @@
+"""The Kubernetes transport: a pod on a cluster, reached by commands that run in its container.
+
+The pod is had first (made, waited for, made anew where it is gone), then a front is started in it. With a
+container everything that ran in it is gone: each life of a container is a boot of its own for the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sidewinder.agent.source import BOOTSTRAP, PYTHON_FLAGS
+from sidewinder.errors import DeviceFault, TransportError
+from sidewinder.model import EMPTY, Device, Json
+
+from . import kubernetes_cluster, kubernetes_exec
+from .base import Channel
+from .kubernetes_channel import PodChannel
+from .kubernetes_errors import Refused
+from .kubernetes_facts import pod_facts
+from .kubernetes_pod import PodLife
+from .kubernetes_spec import python_of, workdir_of
+from .kubernetes_verdict import Container, Pod
+
+TRIES: Final = 3  # at a pod that changes while a front is started in it
+PAUSE_S: Final = 0.5
+# M-86: what a way that goes through a shell would change
+_CANARY: Final = "a 'b' \"c\" $HOME `d` \\e (f) *g* !h\n;i|j"
+_ECHO: Final = "import sys;sys.stdout.buffer.write(sys.argv[1].encode('utf-8','surrogateescape'))"
+
+
+class KubernetesTransport:
+    """Opens fronts in the container of one device's pod. ``tell`` is told why a pod is waited for."""
+
+    def __init__(self, device: Device, *, state_dir: str | None = None, **agent_options: Any) -> None:
+        self.device = device
+        self.tell: Callable[[str], None] = lambda _: None
+        self.facts: Mapping[str, Json] = EMPTY
+        self.agent_options: dict[str, Any] = {**agent_options, "state_dir": state_dir or workdir_of(device)}
+        self._life: PodLife | None = None
+        self._is_honest = False
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> Channel:
+        """Raises ``ConfigError`` too: a kubeconfig that is not on the controller is nobody else's fault."""
+        async with self._opening:
+            if self._life is None:
+                cluster = kubernetes_cluster.enter(self.device)
+                self._life = PodLife(self.device, cluster, lambda why: self.tell(why))
+            life = self._life
+            for tries_left in reversed(range(TRIES)):
+                pod, container = await life.ensure()
+                async with life.translated():
+                    channel = await self._front(life, pod, container, tries_left)
+                    if channel is not None:
+                        return channel
+                await asyncio.sleep(PAUSE_S)
+        raise TransportError(f"{life.where}: its container was started anew each time that a front was called into it")
+
+    async def _front(self, life: PodLife, pod: Pod, container: Container, tries_left: int) -> PodChannel | None:
+        """None: the container is another one by now."""
+        try:
+            if not self._is_honest:
+                await self._check_honesty(life)
+            argv = [python_of(self.device), *PYTHON_FLAGS, "-c", BOOTSTRAP]
+            stream = await kubernetes_exec.start(life.cluster, await life.path(f"/{life.name}"), life.container, argv)
+        except Refused as error:
+            # 404 and 500 come from a kubelet that is away as well as from a pod that is: only a look at the pod tells.
+            if error.status not in (400, 404, 500) or not tries_left:
+                raise
+            if await self._is_same(life, container):
+                raise TransportError(
+                    f"{life.where}: the pod is there, but no command can be started in it just now ({error}): "
+                    f"is the kubelet of {container.node} away?"
+                ) from error
+            return None
+        # Between the look and the start the container may have ended: then this is the front of another life.
+        if not await self._is_same(life, container):
+            await stream.close()
+            return None
+        self.agent_options["boot_id"] = container.identity
+        self.facts = {"pod": await pod_facts(life, pod, container)}
+        return PodChannel(stream, life, container)
+
+    @staticmethod
+    async def _is_same(life: PodLife, container: Container) -> bool:
+        pod = await life.find()
+        now = life.ready(pod) if pod is not None else None
+        return now is not None and now[1].identity == container.identity
+
+    async def _check_honesty(self, life: PodLife) -> None:
+        argv = [python_of(self.device), *PYTHON_FLAGS, "-c", _ECHO, _CANARY]
+        ended, out = await kubernetes_exec.run(life.cluster, await life.path(f"/{life.name}"), life.container, argv)
+        if ended is None:
+            raise TransportError(f"{life.where}: the first command in it had no end: the link broke")
+        if ended.code == 0:
+            if out != _CANARY.encode():
+                raise DeviceFault(
+                    f"{life.where}: arguments are changed on the way into the container: {_CANARY!r} arrived as "
+                    f"{out.decode('utf-8', 'replace')!r}. Is there a wrapper in the place of {python_of(self.device)}?"
+                )
+            self._is_honest = True
+        # else there is no such Python: the front will say so, with all that is known
+
+    async def close(self) -> None:
+        life, self._life = self._life, None
+        if life is not None:
+            await kubernetes_cluster.leave(life.cluster)

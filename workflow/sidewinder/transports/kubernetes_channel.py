@@ -1,0 +1,95 @@
+"""The pod's channel: the streams of one front in a container, watched for silence.
+
+Pings of the stream itself are answered by an API server that stands in between, so the front is asked: by a frame that
+any front answers, under a number that no call has, while nothing else is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from sidewinder.errors import SidewinderError, TransportError
+
+from .frames import encode
+from .kubernetes_exec import Exec
+from .kubernetes_pod import PodLife
+from .kubernetes_verdict import Container
+
+PING_S: Final = 4.0
+SILENT_S: Final = 12.0  # then the link counts as lost
+_PING: Final = encode({"op": "ping", "id": -1})
+NOT_FOUND: Final = 127
+
+
+class PodChannel:
+    def __init__(self, stream: Exec, life: PodLife, container: Container) -> None:
+        self._stream, self._life, self._container = stream, life, container
+        self._has_spoken = False
+        self._guard = asyncio.create_task(self._watch_silence(), name=f"silence of {life.device.id}")
+
+    async def read(self) -> bytes:
+        data = await self._stream.read()
+        if data:
+            self._has_spoken = True
+            return data
+        if self._stream.ended is not None:
+            return b""
+        raise TransportError(f"{self._life.where}: link lost: {await self._why()}")
+
+    async def write(self, data: bytes) -> None:
+        import aiohttp
+
+        try:
+            await self._stream.write(data)
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportError(f"{self._life.where}: link lost: {error or type(error).__name__}") from error
+
+    async def _watch_silence(self) -> None:
+        import aiohttp
+
+        loop = asyncio.get_running_loop()
+        while not self._stream.is_lost:
+            await asyncio.sleep(PING_S / 4)
+            silent_s = loop.time() - self._stream.heard_s
+            if silent_s > SILENT_S:
+                self._stream.lose(f"nothing was heard of the container for {silent_s:.0f} s")
+            elif silent_s > PING_S and self._has_spoken:  # before it speaks it takes its source from stdin
+                # A dead link takes small things for a long time, and a full one none: neither may hold us up here.
+                with suppress(aiohttp.ClientError, OSError, TimeoutError):
+                    async with asyncio.timeout(PING_S):
+                        await self._stream.write(_PING, is_sign=False)
+
+    async def _why(self) -> str:
+        """What broke the stream: only the API server knows whether the pod is still there."""
+        what = self._stream.why_closed or "the stream ended"
+        try:
+            async with self._life.translated():
+                return f"{what}; {await self._life.what_became(self._container)}"
+        except SidewinderError as error:
+            return f"{what}; what became of the pod cannot be asked: {error}"
+
+    async def exit_code(self) -> int | None:
+        ended = self._stream.ended
+        if ended is None:
+            return None
+        if ended.code is not None:
+            return ended.code
+        # The runtime could not start it. In a container that lives on, that is the command's fault.
+        with suppress(SidewinderError):
+            async with self._life.translated():
+                pod = await self._life.find()
+                now = self._life.ready(pod) if pod is not None else None
+                if now is not None and now[1].identity == self._container.identity:
+                    return NOT_FOUND
+        return None
+
+    async def close(self) -> None:
+        self._guard.cancel()
+        await asyncio.gather(self._guard, return_exceptions=True)
+        await self._stream.close()
+
+    def diagnostics(self) -> str:
+        ended = self._stream.ended
+        return " ".join(part for part in (self._stream.said(), ended.said if ended is not None else "") if part)

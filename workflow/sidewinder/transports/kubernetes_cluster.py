@@ -1,0 +1,229 @@
+"""A cluster: one context of a kubeconfig, and the one HTTP client that all its devices share.
+
+Clusters are shared per event loop and closed by the last device that leaves. An answer that may be another one a moment
+later is asked for again, as long as the server wishes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
+
+from sidewinder.errors import TransportError
+from sidewinder.model import Device
+
+from .kubernetes_errors import AGAIN, Refused, Silent
+from .kubernetes_login import kubeconfig_of, log_in
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, ClientWebSocketResponse
+    from kubernetes_asyncio.client import ApiClient
+
+LOGIN_S: Final = 60.0  # a credential plugin may ask a server of its own
+REQUEST_S: Final = 15.0
+HANDSHAKE_S: Final = 15.0
+PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0)
+MOST_PAUSE_S: Final = 30.0  # however long the server says that we shall wait
+WATCH_S: Final = 300  # the server ends a watch then; it goes on where it was
+PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+
+Query = Mapping[str, str | Sequence[str]]
+
+
+class Cluster:
+    """``request``, ``watch`` and ``stream`` raise ``Refused``, ``ConfigError``, and what aiohttp and the system raise:
+    ``kubernetes_errors.translate`` knows them all."""
+
+    def __init__(self, kubeconfig: str, context: str | None) -> None:
+        self.kubeconfig, self.context = kubeconfig, context
+        self.requests = 0  # that were sent, for the benchmark and for tests
+        self.users = 0
+        self._namespace = "default"
+        self._api: ApiClient | None = None
+        self._login = asyncio.Lock()
+
+    def __str__(self) -> str:
+        return f"context {self.context!r}" if self.context else "the current context"
+
+    # -- the way in
+
+    async def _session(self) -> ClientSession:
+        async with self._login:
+            if self._api is None:
+                try:
+                    async with asyncio.timeout(LOGIN_S):
+                        self._api, self._namespace = await log_in(self.kubeconfig, self.context)
+                except TimeoutError:
+                    raise Silent("the credentials of the kubeconfig were not had", LOGIN_S) from None
+            session: ClientSession = self._api.rest_client.pool_manager
+            return session
+
+    async def namespace(self) -> str:
+        """The context's own."""
+        await self._session()
+        return self._namespace
+
+    async def _log_out(self) -> None:
+        async with self._login:
+            api, self._api = self._api, None
+            if api is not None:
+                await api.close()
+
+    async def _arguments(self) -> dict[str, Any]:
+        assert self._api is not None
+        rest = self._api.rest_client
+        headers = {one["key"]: one["value"] for one in (await self._api.configuration.auth_settings()).values()}
+        found: dict[str, Any] = {"headers": headers}
+        for name, value in (
+            ("proxy", rest.proxy),
+            ("proxy_headers", rest.proxy_headers),
+            ("server_hostname", rest.server_hostname),
+        ):
+            if value:
+                found[name] = value
+        return found
+
+    async def _url(self, path: str, query: Query | None) -> str:
+        await self._session()
+        assert self._api is not None
+        text = urlencode(query or {}, doseq=True)
+        return f"{self._api.configuration.host}{path}" + (f"?{text}" if text else "")
+
+    # -- asking
+
+    async def request(self, method: str, path: str, *, query: Query | None = None, body: Any = None) -> Any:
+        """The answer's JSON. Asked again where the server is overloaded or fails, with the pause that it names."""
+        logged_in_again = False
+        pauses = list(PAUSES_S)
+        while True:
+            try:
+                return await self._request(method, path, query, body)
+            except Refused as error:
+                if error.status == 401 and not logged_in_again:
+                    logged_in_again = True  # a token lives for an hour or less
+                    await self._log_out()
+                    continue
+                if error.status not in AGAIN or not pauses:
+                    raise
+                pause_s = pauses.pop(0)
+                await asyncio.sleep(min(MOST_PAUSE_S, max(pause_s, error.retry_after_s or 0.0)))
+
+    async def _request(self, method: str, path: str, query: Query | None, body: Any) -> Any:
+        import aiohttp
+
+        session = await self._session()
+        self.requests += 1
+        arguments = await self._arguments()
+        if body is not None:
+            arguments["json"] = body
+        limit = aiohttp.ClientTimeout(total=REQUEST_S)
+        async with session.request(method, await self._url(path, query), timeout=limit, **arguments) as response:
+            data = await response.read()
+            if response.status >= 300:
+                raise Refused(response.status, _json(data), retry_after_s=_seconds(response.headers.get("Retry-After")))
+            found = _json(data)
+            if found is None:
+                raise TransportError(f"{self}: the API server's answer to {method} {path} is no JSON")
+            return found
+
+    async def watch(self, path: str, query: Query) -> AsyncIterator[Mapping[str, Any]]:
+        """The lines of a watch, until the server ends it."""
+        import aiohttp
+
+        session = await self._session()
+        self.requests += 1
+        limit = aiohttp.ClientTimeout(total=WATCH_S + REQUEST_S, sock_connect=REQUEST_S)
+        wanted = {**query, "watch": "true", "timeoutSeconds": str(WATCH_S)}
+        arguments = await self._arguments()
+        async with session.get(await self._url(path, wanted), timeout=limit, **arguments) as response:
+            if response.status >= 300:
+                data = await response.read()
+                raise Refused(response.status, _json(data), retry_after_s=_seconds(response.headers.get("Retry-After")))
+            async for line in response.content:
+                found = _json(line)
+                if found is None:
+                    raise TransportError(f"{self}: a line of a watch is no JSON")
+                yield found
+
+    async def stream(self, path: str, query: Query) -> ClientWebSocketResponse[Any]:
+        """A web socket of the exec kind."""
+        import aiohttp
+
+        for is_last in (False, True):
+            session = await self._session()
+            self.requests += 1
+            arguments = await self._arguments()
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    opened: ClientWebSocketResponse[Any] = await session.ws_connect(
+                        await self._url(path, query),
+                        protocols=PROTOCOLS,
+                        max_msg_size=0,
+                        heartbeat=None,  # its answer may be the API server's own: the agent is asked instead
+                        timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+                        **arguments,
+                    )
+                    return opened
+            except TimeoutError:
+                raise Silent("no stream was opened", HANDSHAKE_S) from None
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status == 401 and not is_last:
+                    await self._log_out()
+                    continue
+                raise Refused(error.status, {"message": error.message}) from error
+        raise AssertionError("unreachable")
+
+    async def may(self, verb: str, resource: str, subresource: str, namespace: str) -> bool | None:
+        """Whether this account may do it; None: the question is not allowed either."""
+        attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": namespace}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        with suppress(Refused):
+            answer = await self.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+            return bool(answer["status"]["allowed"])
+        return None
+
+    async def close(self) -> None:
+        await self._log_out()
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    """``Retry-After`` in seconds; its other form, a date, is not used by API servers."""
+    return float(text) if text and text.isdigit() else None
+
+
+# -- one for all devices of a loop
+
+_clusters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str | None], Cluster]] = WeakKeyDictionary()
+
+
+def enter(device: Device) -> Cluster:
+    """The cluster of a device, for as long as it does not ``leave``."""
+    here = _clusters.setdefault(asyncio.get_running_loop(), {})
+    key = kubeconfig_of(device), device.settings.get("context")
+    cluster = here.setdefault(key, Cluster(*key))
+    cluster.users += 1
+    return cluster
+
+
+async def leave(cluster: Cluster) -> None:
+    cluster.users -= 1
+    if cluster.users == 0:
+        here = _clusters.get(asyncio.get_running_loop(), {})
+        here.pop((cluster.kubeconfig, cluster.context), None)
+        await cluster.close()

@@ -1,0 +1,266 @@
+"""A pod's life: found, made, waited for, made anew, removed.
+
+A pod whose digest is ours is used, one with another digest is replaced, a stranger's is never touched. Every wait is
+bounded and says meanwhile why it lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, Final
+
+from sidewinder.agent.source import PYTHON_FLAGS
+from sidewinder.errors import DeviceFault, TransportError
+from sidewinder.model import Device
+
+from . import kubernetes_exec
+from .kubernetes_cluster import Cluster
+from .kubernetes_errors import Refused, Silent, translate, translate_admission
+from .kubernetes_spec import OWNER, SPEC_HASH, Manifest, container_name, manifest, pod_name
+from .kubernetes_verdict import (
+    Container,
+    Pod,
+    annotation,
+    container_of,
+    device_of,
+    hash_of,
+    how_it_ended,
+    is_ours,
+    judge,
+)
+from .kubernetes_wait import GONE_TIMEOUT_S, Wait
+from .kubernetes_watch import watch_of
+
+READY_TIMEOUT_S: Final = 600.0
+EVENTS: Final = 3  # that are told, the newest ones
+
+# Exit code 0 when nobody else was called in from outside: such a process has no parent in the container.
+_IS_IN_USE: Final = """
+import os, sys
+for name in os.listdir("/proc"):
+    if name.isdigit() and int(name) not in (1, os.getpid()):
+        try:
+            with open("/proc/" + name + "/stat", "rb") as file:
+                parent = file.read().rpartition(b")")[2].split()[1]
+        except OSError:
+            continue
+        if parent == b"0":
+            sys.exit(3)
+"""
+
+Tell = Callable[[str], None]
+
+
+@lru_cache(maxsize=1)
+def owner() -> str:
+    """Who makes pods here."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+class PodLife:
+    """One device's pod. Methods raise ``TransportError``, ``DeviceFault`` and ``ConfigError``."""
+
+    def __init__(self, device: Device, cluster: Cluster, tell: Tell | None = None) -> None:
+        self.device, self.cluster = device, cluster
+        self.name, self.container = pod_name(device), container_name(device)
+        self._tell = tell or (lambda _: None)
+        self._namespace: str | None = device.settings.get("namespace")
+        self.told = ""
+
+    @property
+    def creates(self) -> bool:
+        return bool(self.device.settings.get("create", bool(self.device.settings.get("image"))))
+
+    @property
+    def where(self) -> str:
+        place = f"namespace {self._namespace}, " if self._namespace else ""
+        return f"device {self.device.id!r} (pod {self.name}, {place}{self.cluster})"
+
+    @asynccontextmanager
+    async def translated(self) -> AsyncIterator[None]:
+        """The border: whatever leaves is one of our errors."""
+        try:
+            yield
+        except Exception as error:
+            ours = translate(error, self.where, self.device.id)
+            if ours is None or ours is error:
+                raise
+            raise ours from error
+
+    async def path(self, rest: str = "", kind: str = "pods") -> str:
+        if self._namespace is None:
+            self._namespace = await self.cluster.namespace()
+        return f"/api/v1/namespaces/{self._namespace}/{kind}{rest}"
+
+    # -- looking
+
+    async def find(self) -> Pod | None:
+        """The pod as the API server knows it now; None: there is none, which is an answer, not a failure to look."""
+        try:
+            found: Pod = await self.cluster.request("GET", await self.path(f"/{self.name}"))
+        except Refused as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    async def events(self, uid: str) -> str:
+        """What the cluster last said of it; empty where it said nothing, or we may not ask."""
+        query = {"fieldSelector": f"involvedObject.uid={uid},type=Warning"}
+        try:
+            found = await self.cluster.request("GET", await self.path(kind="events"), query=query)
+        except (Refused, TransportError):
+            return ""
+        items = sorted(found.get("items") or (), key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime")))
+        return "; ".join(f"{one.get('reason')}: {str(one.get('message')).strip()}" for one in items[-EVENTS:])
+
+    async def what_became(self, before: Container) -> str:
+        """Why a stream into that life of the container broke, as far as the API server knows."""
+        pod = await self.find()
+        if pod is None:
+            return "the pod was deleted"
+        if pod["metadata"]["uid"] != before.uid:
+            return "the pod was deleted and made anew"
+        verdict = judge(pod, self.container)
+        now = container_of(pod, self.container)
+        if now is not None and now.identity != before.identity:
+            return f"its container was restarted ({how_it_ended(pod, self.container)})"
+        if verdict.state in ("terminating", "over"):
+            return verdict.why
+        if now is None:
+            return f"its container does not run: {verdict.why}"
+        return "its container still runs" + (f" ({verdict.why})" if verdict.why else "")
+
+    # -- having it
+
+    async def ensure(self) -> tuple[Pod, Container]:
+        """The pod, ready, and the life of its container."""
+        async with self.translated():
+            limit_s = float(self.device.settings.get("ready_timeout_s", READY_TIMEOUT_S))
+            await self.path()
+            assert self._namespace is not None
+            self.told = ""
+            found = await self.find()
+            ready = self.ready(found) if found is not None and self.is_right(found) else None
+            if ready is not None:  # as nearly always: nothing is waited for
+                return ready
+            async with watch_of(self.cluster, self._namespace).waiting() as watch:
+                return await Wait(self, limit_s, watch.change).until_ready(found)
+
+    def ready(self, pod: Pod) -> tuple[Pod, Container] | None:
+        container = container_of(pod, self.container) if judge(pod, self.container).state == "ready" else None
+        return (pod, container) if container is not None else None
+
+    def is_right(self, pod: Pod) -> bool:
+        """Whether it is what the config describes. Raises ``DeviceFault`` about a stranger's."""
+        wanted = self._manifest()
+        if wanted is None:
+            return True  # nothing is described: whatever is there
+        if not is_ours(pod):
+            raise DeviceFault(
+                f"{self.where}: there is a pod of that name that Sidewinder did not make; it was not touched. Name "
+                f"another: devices.{self.device.id}.pod; to measure in that one leave `image` out"
+            )
+        if hash_of(pod) == wanted["metadata"]["annotations"][SPEC_HASH]:
+            return True
+        theirs, whose = device_of(pod), annotation(pod, OWNER)
+        if theirs != self.device.id:
+            raise DeviceFault(
+                f"{self.where}: that pod belongs to device {theirs!r}; it was not touched. Name another: "
+                f"devices.{self.device.id}.pod"
+            )
+        if not self.creates:
+            raise DeviceFault(
+                f"{self.where}: the pod is not the one that the config describes (digest {hash_of(pod)}), and "
+                f"`create: false` keeps us from making it. Let an account that may do it: sidewinder devices up "
+                f"{self.device.id}"
+            )
+        if whose != owner():
+            raise DeviceFault(
+                f"{self.where}: that pod was made by {whose} from another config; it was not touched, a run may go on "
+                f"in it. Name another: devices.{self.device.id}.pod, or remove it: sidewinder devices clean "
+                f"{self.device.id} --force"
+            )
+        return False
+
+    def _manifest(self) -> Manifest | None:
+        return manifest(self.device, owner()) if self.device.settings.get("image") else None
+
+    async def in_use(self, pod: Pod) -> bool:
+        """Whether somebody has a command running in it. Who cannot be asked counts as in use."""
+        container = pod["spec"]["containers"][0]
+        container = next((one for one in pod["spec"]["containers"] if one["name"] == self.container), container)
+        if container_of(pod, container["name"]) is None or not container.get("command"):
+            return False
+        argv = [container["command"][0], *PYTHON_FLAGS, "-c", _IS_IN_USE]
+        try:
+            ended, _ = await kubernetes_exec.run(
+                self.cluster, await self.path(f"/{self.name}"), container["name"], argv
+            )
+        except (Refused, Silent):
+            return True
+        return ended is None or ended.code != 0
+
+    def say(self, why: str) -> None:
+        if why and why != self.told:
+            self.told = why
+            self._tell(why)
+
+    async def create(self) -> None:
+        """Raises ``Refused`` for a quota that is used up: it may be free a moment later."""
+        wanted = self._manifest()
+        assert wanted is not None
+        try:
+            await self.cluster.request("POST", await self.path(), body=wanted)
+        except Refused as error:
+            if error.status == 409 or error.is_quota:
+                raise
+            assert self._namespace is not None
+            allowed = None
+            if error.status == 403:
+                allowed = await self.cluster.may("create", "pods", "", self._namespace)
+            raise translate_admission(error, self.where, self.device.id, allowed) from error
+
+    async def delete(self, uid: str | None) -> None:
+        """Asks for it; it is gone when ``find`` says so. Only that very pod: its successor has another uid."""
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self.cluster.request("DELETE", await self.path(f"/{self.name}"), body=body)
+        except Refused as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def remove(self, *, force: bool = False, limit_s: float = GONE_TIMEOUT_S) -> bool:
+        """``devices down``: our pod is gone when this returns. False: there was none. Raises ``DeviceFault`` about a
+        stranger's, and without ``force`` about one that somebody else made."""
+        async with self.translated():
+            found = await self.find()
+            if found is None:
+                return False
+            if not is_ours(found):
+                raise DeviceFault(f"{self.where}: Sidewinder did not make that pod; it was not touched")
+            whose = annotation(found, OWNER)
+            if whose != owner() and not force:
+                raise DeviceFault(
+                    f"{self.where}: it was made by {whose}; it was not touched. With --force it is removed"
+                )
+            uid = found["metadata"]["uid"]
+            await self.delete(uid)
+            end_s = asyncio.get_running_loop().time() + limit_s
+            while found is not None and found["metadata"]["uid"] == uid:
+                if asyncio.get_running_loop().time() >= end_s:
+                    raise TransportError(f"{self.where}: it is being deleted since {limit_s:g} s. Is its node gone?")
+                await asyncio.sleep(0.3)
+                found = await self.find()
+            return True
