@@ -21,6 +21,6 @@ def wrapper(device: Device) -> tuple[str, ...]:
 def refusal(device: Device) -> str:
     """What to do about a front that did not come to life in its scope."""
     return (
-        f"It was to start in a scope of systemd (devices.{device.id}.scope): {PROGRAM} or the interpreter is not there, "
+        f"It was to start in a scope of systemd (devices.{device.id}.scope): {PROGRAM} or the interpreter is missing, "
         "or the account has no manager (`loginctl enable-linger` gives it one that stays). `scope: never` does without"
     )
