@@ -256,7 +256,11 @@ def on_probe_answered(c: Campaign, event: ev.ProbeAnswered, out: list[Instructio
     if not isinstance(lane.breaker.state, Probing):
         if called and not lane.reached:
             call_answered(c, lane, event, out)
-        return  # else a run came back meanwhile and closed the breaker: it knows better than the probe
+        elif not event.ok:
+            # a run came back meanwhile: it knows better than the probe, which is counted and written down
+            lane.breaker.failures += 1
+            unanswered(c, lane, event.error, out)
+        return
     lane.reached = event.ok
     lane.breaker.probe_answered(event.ok, event.error, c.now_s)
     if event.ok:
@@ -286,8 +290,12 @@ def call_answered(c: Campaign, lane: Lane, event: ev.ProbeAnswered, out: list[In
         quarantine(c, lane, event.error, out)
     elif lane.out_of_service is None:
         opened = lane.breaker.failed(None, event.error, c.now_s)
-        out.append(do.Note("unanswered", lane.id, None, {"error": event.error[:600], **health(c, lane)}))
+        unanswered(c, lane, event.error, out)
         failed(c, lane, None, opened, event.error, out, patience=1)
+
+
+def unanswered(c: Campaign, lane: Lane, error: str, out: list[Instruction]) -> None:
+    out.append(do.Note("unanswered", lane.id, None, {"error": error[:600], **health(c, lane)}))
 
 
 # -- out of service ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ They are for people only. A display that breaks costs its line, never a measurem
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +18,13 @@ from .clock import utc_now
 from .jobs import Job
 from .session import Session
 
+_LOG = logging.getLogger(__name__)
+
 
 class Notices:
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
+        self._display_broke = False  # said once
 
     def plan(self, session: Session, devices: Mapping[str, Mapping[str, int]]) -> None:
         self._tell("plan", devices=devices, root=session.root)
@@ -112,7 +116,12 @@ class Notices:
         if job is not None:
             event.update(device=job.link.device.id, run_id=job.run_id, key=job.key)
         event.update((name, value) for name, value in fields.items() if value is not None)
-        self._callbacks.on_event(event)
+        try:
+            self._callbacks.on_event(event)
+        except Exception as error:  # noqa: BLE001 -- whatever a display does to itself, the measurements go on
+            if not self._display_broke:
+                self._display_broke = True
+                _LOG.warning("a display broke (%s: %s); the measurements go on", type(error).__name__, error)
 
 
 def _label(job: Job | None) -> str | None:

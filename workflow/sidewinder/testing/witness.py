@@ -378,10 +378,8 @@ class Witness:
             else:
                 self.tests_failed[event.device] += 1
                 noted = any(isinstance(i, do.Note) and i.kind in ("probe_failed", "unanswered") for i in made)
-                quarantined = event.unfit and event.device in self.out | self._out_now()
-                known = noted or quarantined or self.campaign.lanes[event.device].reached
-                known |= self.campaign.lanes[event.device].out_of_service is not None
-                assert known, f"promise 6: the failed probe of {event.device} is written down nowhere"
+                out = self.campaign.lanes[event.device].out_of_service is not None
+                assert noted or out, f"promise 6: the failed probe of {event.device} is written down nowhere"
         for lane, work_id, repeats in self._trials:
             if isinstance(lane.breaker.state, Open):
                 self.trial_failures[work_id] += 1
@@ -405,9 +403,6 @@ class Witness:
             if (out := lane.out_of_service) is not None and lane.id not in self.out:
                 self.out.add(lane.id)
                 self._check_taken_out(lane, out, now_s)
-
-    def _out_now(self) -> set[str]:
-        return {lane.id for lane in self.campaign.lanes.values() if lane.out_of_service is not None}
 
     def _check_taken_out(self, lane: Lane, out: OutOfService, now_s: float) -> None:
         if out.cause is FailureClass.DEVICE:
