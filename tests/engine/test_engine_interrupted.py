@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from engine.helpers_clocks import interpreter
-from engine.helpers_engine import command, make_plan, only, record, run
+from engine.helpers_engine import Told, command, make_plan, only, record, run
 from sidewinder import report
 from sidewinder.core.policy import MAX_PREEMPTIONS
+from sidewinder.engine import Engine
+from sidewinder.engine.rulefiles import RuleFiles
+from sidewinder.engine.rulejob import shell_task
 from sidewinder.model import Device
 
 
@@ -86,16 +89,13 @@ def test_a_point_that_slept_is_told_of_in_the_report(tmp_path, local, clocks):
 
 
 def test_a_nap_of_a_rule_with_device_spoils_nothing(tmp_path, local, clocks):
-    from engine.helpers_engine import Told
-    from sidewinder.engine import Engine
-    from sidewinder.engine.rulejob import shell_task
-
     root = tmp_path / "runs"
     plan = make_plan(root, [], devices=[local])
-    told, engine = Told(), None
+    told = Told()
     engine = Engine(told)
     engine.add_lab(str(root), plan)
-    engine.submit_rule("rule", "local", str(root), shell_task(f"echo 30 > {clocks}/slept", cwd=str(tmp_path)), ())
+    task = shell_task(f"echo 30 > {clocks}/slept", cwd=str(tmp_path))
+    engine.submit_rule("rule", "local", str(root), task, RuleFiles(str(tmp_path)))
     try:
         told.wait(1)
     finally:
