@@ -9,11 +9,10 @@ command -v chromium >/dev/null || need+=(chromium fonts-dejavu-core)
 command -v sshd >/dev/null || [ -x /usr/sbin/sshd ] || need+=(openssh-server)
 command -v cc >/dev/null || need+=(gcc libc6-dev)
 for shell in zsh fish tcsh; do command -v "$shell" >/dev/null || need+=("$shell"); done
-if [ "$(id -u)" = 0 ] && [ "$(uname)" = Linux ]; then  # tests/netns: hosts in namespaces, one of them with a wrong clock
+if [ "$(id -u)" = 0 ] && [ "$(uname)" = Linux ]; then  # tests/netns: hosts in namespaces
   command -v ip >/dev/null || need+=(iproute2)
   command -v iptables >/dev/null || need+=(iptables)
 fi
-ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || need+=(libfaketime)
 if [ "${#need[@]}" -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing ${need[*]}"

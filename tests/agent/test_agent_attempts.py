@@ -198,15 +198,19 @@ def test_forgotten_by_age_but_never_while_unfetched(tmp_path: Path) -> None:
     from sidewinder.agent.records import FORGET_AFTER_S, RecordStore
 
     store = RecordStore(str(tmp_path))
-    for name, boot in (("old", "before"), ("unfetched", "now"), ("fresh", "before")):
+    for name, boot in (("old", "before"), ("running", "now"), ("unfetched", "now"), ("fresh", "before")):
         folder = Path(store.folder((name, "r", 1)))
         folder.mkdir(parents=True)
+        if name == "unfetched":
+            (folder / "result").touch()
         (folder / "meta.json").write_text(json.dumps({"boot_id": boot}))
         store.raise_highest((name, "r", 1))
     now_s = (tmp_path / "runs/old").stat().st_mtime + FORGET_AFTER_S + 10
     os.utime(tmp_path / "runs/fresh", (now_s, now_s))
-    assert store.collect_garbage("now", now_s) == ["old"]
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["fresh", "unfetched"]
+    # up for a day, and everything is a month old: the clock was set
+    assert store.collect_garbage("now", now_s, up_s=86400.0) == ["old"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["fresh", "running", "unfetched"]
+    assert store.collect_garbage("now", now_s, up_s=FORGET_AFTER_S + 10) == ["unfetched"]
 
 
 @pytest.mark.root

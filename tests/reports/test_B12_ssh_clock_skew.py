@@ -12,26 +12,17 @@ from pathlib import Path
 import pytest
 
 from e2e.helpers_badluck import records
+from e2e.helpers_clock import WrongClock
 from e2e.helpers_ssh import Sshd, needs_sshd
 from plugin.helpers_plugin import LabFolder, Snakemake, open_points
 
-FOUND = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-needs_faketime = pytest.mark.skipif(not FOUND, reason="needs a wrong clock: apt-get install libfaketime")
-pytestmark = [needs_sshd, needs_faketime]
+pytestmark = needs_sshd
 OFFSETS_S = {"ahead": 3 * 3600.0, "behind": -0.001}
-
-
-def wrong_clock(server: Sshd, environment: str) -> Sshd:
-    """All that its sessions start sees another wall clock; the monotonic one stays."""
-    path = server.folder / "sshd_config"
-    preload = f"LD_PRELOAD={FOUND[0]} FAKETIME_DONT_FAKE_MONOTONIC=1 {environment} "
-    path.write_text(path.read_text().replace("SetEnv ", f"SetEnv {preload}"))
-    return server
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[dict[str, Sshd]]:
-    made = {name: wrong_clock(Sshd(tmp_path / name), f"FAKETIME={offset:+}") for name, offset in OFFSETS_S.items()}
+    made = {name: Sshd(tmp_path / name) for name in OFFSETS_S}
     try:
         yield {name: server.start() for name, server in made.items()}
     finally:
@@ -51,7 +42,10 @@ def test_nothing_is_deleted_and_nothing_repeated(
 ) -> None:
     lab = LabFolder(snakemake, tmp_path / "lab")
     written = lab.lab(devices=list(servers))
-    written["devices"] = {name: {"kind": "ssh", **server.settings()} for name, server in servers.items()}
+    written["devices"] = {
+        name: {"kind": "ssh", **server.settings(), "python": str(WrongClock(server.folder, OFFSETS_S[name]).python)}
+        for name, server in servers.items()
+    }
     lab.configure(written)
     lab.fail("ahead-2")
     assert lab.run(env={"HOME": str(tmp_path)}).rc == 1

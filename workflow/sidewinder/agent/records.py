@@ -9,6 +9,7 @@
 import os
 import time
 
+from .clocks import lease_clock_s
 from .sysfiles import read_json, remove_tree, write_json
 
 TYPE_CHECKING = False
@@ -124,10 +125,14 @@ class RecordStore:
             if dot and attempt.isdigit() and not name.startswith("."):
                 yield (campaign, run_id, int(attempt))
 
-    def collect_garbage(self, boot: str, now_s: "float | None" = None) -> "list[str]":
+    def collect_garbage(self, boot: str, now_s: "float | None" = None, up_s: "float | None" = None) -> "list[str]":
         """Forget campaigns that nobody has used for a month and that have nothing unfetched from this boot; remove
-        what a killed front left half made. Costs one look per campaign and per result kept."""
+        what a killed front left half made. Costs one look per campaign and per result kept.
+
+        ``up_s``: how long the machine is up. A clock that was set (a machine without one of its own hears the time of
+        day late) makes everything here months old; what is of this boot is no older than the boot (B13)."""
         now_s = time.time() if now_s is None else now_s
+        up_s = lease_clock_s() if up_s is None else up_s
         forgotten = []
         try:
             campaigns = os.listdir(self.runs)
@@ -136,28 +141,30 @@ class RecordStore:
         for campaign in campaigns:
             path = os.path.join(self.runs, campaign)
             try:
-                self._forget_unfetched(campaign, boot, now_s)
+                self._forget_unfetched(campaign, boot, now_s, up_s)
                 if now_s - os.stat(path).st_mtime < FORGET_AFTER_S:
                     continue
-                running = any(
-                    not self.has_result(key) and (self.meta(key) or {}).get("boot_id") == boot
+                unfetched = any(
+                    (self.meta(key) or {}).get("boot_id") == boot
+                    and (up_s < FORGET_AFTER_S or not self.has_result(key))
                     for key in self.keys(campaign)
                 )
-                if not running:
+                if not unfetched:
                     remove_tree(path)
                     forgotten.append(campaign)
             except (OSError, ValueError):
                 continue  # another front cleans up at the same time, or it is not ours
         return forgotten
 
-    def _forget_unfetched(self, campaign: str, boot: str, now_s: float) -> None:
+    def _forget_unfetched(self, campaign: str, boot: str, now_s: float, up_s: float) -> None:
         """Remove what nobody will come for: a result (its files may be large) that was to be kept for a time only."""
         for key in list(self.keys(campaign)):
             meta = self.meta(key) or {}
             keep_s = meta.get("keep_result_s")
             if keep_s is None or (meta.get("boot_id") == boot and not self.has_result(key)):
                 continue
-            if now_s - os.stat(self.folder(key)).st_mtime > keep_s:  # renamed into it was the result, last of all
+            age_s = now_s - os.stat(self.folder(key)).st_mtime  # renamed into it was the result, last of all
+            if (min(age_s, up_s) if meta.get("boot_id") == boot else age_s) > keep_s:
                 self.forget(key)
 
     def sweep_drafts(self, campaign: str) -> None:
