@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 Property = Callable[[str, object], None]
 
 
-def campaigns(record_property: Property, *must_meet: str, count: int = 300) -> Counter[str]:
+def campaigns(record_property: Property, *must_meet: str, count: int = 100) -> Counter[str]:
     """Fresh seeds, each campaign held against every promise; these kinds of bad luck must have been among them."""
     injected, _ = batch(count, record_property)
     missed = [kind for kind in must_meet if not injected[kind]]

@@ -79,4 +79,4 @@ def _result() -> object:
 
 
 def test_in_campaigns_with_lost_links_and_restarts(record_property: Property) -> None:
-    campaigns(record_property, "StartAttempt failed", "Attach failed", "controller killed", "power cut")
+    campaigns(record_property, "StartAttempt failed", "Attach failed", "controller killed")

@@ -78,4 +78,4 @@ def test_a_live_member_waits_for_one_job_of_each_of_the_others() -> None:
 
 
 def test_in_campaigns_with_groups_and_dead_members(record_property: Property) -> None:
-    campaigns(record_property, "link lost for longer than the lease", "call failed")
+    campaigns(record_property, "link lost", "call failed")
