@@ -189,9 +189,11 @@ def test_a_store_that_is_a_link_or_anothers_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_nobody_finishes_is_forgotten(store: Store) -> None:
-    store.append(NAME, SIZE, 0, CONTENT)
+    store.append(NAME, SIZE, 0, CONTENT[:100])
     os.utime(part_of(store), (0, time.time() - STALE_PARTIAL_S - 60))
-    assert store.look([(NAME, SIZE)])["found"][0]["have"] == 0
+    assert store.look([(NAME, SIZE)])["found"][0]["have"] == 100, "somebody goes on with it"
+    assert part_of(store).exists()
+    store.look([])
     assert os.listdir(store.path) == []
 
 

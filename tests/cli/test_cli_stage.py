@@ -119,6 +119,20 @@ def test_a_sweep_that_runs_meanwhile_is_told_of(say: Say) -> None:
     assert (code, "a sweep is running" in err) == (0, True)
 
 
+def test_doctor_looks_for_a_commands_own_files(say: Say, server: Sshd) -> None:
+    lab = yaml.safe_load(Path("config/lab.yaml").read_text())
+    lab["matrix"][0].update(command=["./bench.sh", "data"], stage=["./bench.sh", "data"])
+    Path("config/lab.yaml").write_text(yaml.safe_dump(lab, sort_keys=False))
+    Path("data").write_text("17")
+    _, out, _ = say("doctor", "--json", "--device", "pi5")
+    verdicts = {one["what"]: one["verdict"] for one in json.loads(out)["findings"]}
+    assert (verdicts["file data"], verdicts["file ./bench.sh"]) == ("ok", "fail")
+    assert say("devices", "stage", "pi5")[0] == 1
+    Path("bench.sh").write_text("#!/bin/sh")
+    code, out, _ = say("devices", "stage", "pi5")
+    assert (code, "pi5: ./bench.sh: sent" in out) == (0, True)
+
+
 def test_doctor_looks_for_a_staged_model_on_this_machine(say: Say, server: Sshd) -> None:
     def finding(*words: str) -> dict[str, str]:
         _, out, _ = say("doctor", "--json", "--device", "pi5", *words)

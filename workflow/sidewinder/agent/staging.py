@@ -54,7 +54,7 @@ class Store:
                     partial = _status(folder, name + ".part")
                     entry["have"] = partial.st_size if partial is not None else 0
                 found.append(entry)
-            self._forget_stale(folder)  # behind the looks: what is wanted now is in use
+            self._forget_stale(folder, {entry["sha256"] for entry in found})
             room = os.fstatvfs(folder)
         finally:
             os.close(folder)
@@ -163,9 +163,9 @@ class Store:
             os.close(fd)
 
     @staticmethod
-    def _forget_stale(folder: int) -> None:
+    def _forget_stale(folder: int, wanted: "set[str]") -> None:
         for name in os.listdir(folder):
-            status = _status(folder, name)
+            status = _status(folder, name) if name[:64] not in wanted else None  # what is wanted now is in use
             limit_s = STALE_PARTIAL_S if name.endswith(".part") else UNUSED_S
             if status is not None and time.time() - status.st_mtime > limit_s:
                 os.unlink(name, dir_fd=folder)

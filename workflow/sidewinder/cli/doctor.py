@@ -171,14 +171,12 @@ async def _engines(plan: Plan, device: Device, link: Any) -> list[Finding]:
     return findings
 
 
-async def _staged_model(
-    device: Device, client: Any, model: str, file: str, declared: str | None, digest: bool
-) -> Finding:
+async def _staged(device: Device, client: Any, what: str, file: str, declared: str | None, digest: bool) -> Finding:
     """A file of this machine that is brought to the device before its points run there."""
     from sidewinder.engine.staging import source_of
     from sidewinder.transports.staging import digest_of
 
-    what, source = f"model {model}", source_of(file)
+    source = source_of(file)
     if not source.is_file():
         return Finding(device.id, what, "fail", f"{source} is not on this machine, it cannot be brought there")
     text = f"{file}, {source.stat().st_size / 1e6:.0f} MB"
@@ -203,7 +201,7 @@ async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list
     findings = []
     for model, path, sha256 in sorted(wanted, key=str):
         if staging.staged_model(plan.lab.models.get(model or ""), device) is not None:
-            findings.append(await _staged_model(device, client, model or "", path, sha256, digest))
+            findings.append(await _staged(device, client, f"model {model}", path, sha256, digest))
             continue
         real = path_on(device, path)
         seen = (await client.look([real]))[0]
@@ -218,4 +216,8 @@ async def _models(plan: Plan, device: Device, client: Any, digest: bool) -> list
         else:
             verified = ", sha256 verified" if digest and sha256 else ""
             findings.append(Finding(device.id, what, "ok", f"{path}, {(seen.size_bytes or 0) / 1e6:.0f} MB{verified}"))
+    points = [point for point in plan.points.values() if point.device == device.id and point.stage]
+    for one in dict.fromkeys(one for point in points for one in staging.wanted_by(plan.lab, point, device)):
+        if one.file in {file for point in points for file in point.stage}:
+            findings.append(await _staged(device, client, f"file {one.file}", one.file, None, digest))
     return findings
