@@ -67,7 +67,9 @@ class ScriptedClient:
         if not self.connected:
             self.connected = True
             name = self.machine.name
-            self._hello = SimpleNamespace(boot_id=name, node=name, state_dir="/x", facts=self.machine.facts)
+            self._hello = SimpleNamespace(
+                python="3.11.2", boot_id=name, node=name, state_dir="/x", facts=self.machine.facts
+            )
         return self._hello
 
     async def close(self):
