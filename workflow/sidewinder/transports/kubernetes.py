@@ -23,8 +23,7 @@ from .kubernetes_pod import PodLife
 from .kubernetes_spec import python_of, workdir_of
 from .kubernetes_verdict import Container, Pod
 
-TRIES: Final = 3  # at a pod that changes while a front is started in it
-PAUSE_S: Final = 0.5
+PAUSES_S: Final = (0.3, 0.6, 1.2, 2.4)  # between tries at a pod that changes while a front is started in it
 # M-86: what a way that goes through a shell would change
 _CANARY: Final = "a 'b' \"c\" $HOME `d` \\e (f) *g* !h\n;i|j"
 _ECHO: Final = "import sys;sys.stdout.buffer.write(sys.argv[1].encode('utf-8','surrogateescape'))"
@@ -49,30 +48,31 @@ class KubernetesTransport:
                 cluster = kubernetes_cluster.enter(self.device)
                 self._life = PodLife(self.device, cluster, lambda why: self.tell(why))
             life = self._life
-            for tries_left in reversed(range(TRIES)):
+            for pause_s in (*PAUSES_S, None):
                 pod, container = await life.ensure()
                 async with life.translated():
-                    channel = await self._front(life, pod, container, tries_left)
-                    if channel is not None:
-                        return channel
-                await asyncio.sleep(PAUSE_S)
+                    channel = await self._front(life, pod, container, is_last=pause_s is None)
+                if channel is not None:
+                    return channel
+                await asyncio.sleep(pause_s or 0.0)
         raise TransportError(f"{life.where}: its container was started anew each time that a front was called into it")
 
-    async def _front(self, life: PodLife, pod: Pod, container: Container, tries_left: int) -> PodChannel | None:
-        """None: the container is another one by now."""
+    async def _front(self, life: PodLife, pod: Pod, container: Container, *, is_last: bool) -> PodChannel | None:
+        """None: not in this life of the container, or not just now."""
         try:
             if not self._is_honest:
                 await self._check_honesty(life)
             argv = [python_of(self.device), *PYTHON_FLAGS, "-c", BOOTSTRAP]
             stream = await kubernetes_exec.start(life.cluster, await life.path(f"/{life.name}"), life.container, argv)
         except Refused as error:
-            # 404 and 500 come from a kubelet that is away as well as from a pod that is: only a look at the pod tells.
-            if error.status not in (400, 404, 500) or not tries_left:
+            # 404 and 500 come from a kubelet that is away as well as from a container that ended, which the pod's
+            # status tells a second or two late. So it is looked at again, and only then given up.
+            if error.status not in (400, 404, 500):
                 raise
-            if await self._is_same(life, container):
+            if is_last and await self._is_same(life, container):
                 raise TransportError(
-                    f"{life.where}: the pod is there, but no command can be started in it just now ({error}): "
-                    f"is the kubelet of {container.node} away?"
+                    f"{life.where}: the pod is there, but no command can be started in it just now (HTTP status "
+                    f"{error.status}): is the kubelet of {container.node} away?"
                 ) from error
             return None
         # Between the look and the start the container may have ended: then this is the front of another life.

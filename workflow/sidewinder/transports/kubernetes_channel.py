@@ -10,15 +10,18 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
+from sidewinder.agent.source import PYTHON_FLAGS
 from sidewinder.errors import SidewinderError, TransportError
 
 from .frames import encode
-from .kubernetes_exec import Exec
+from .kubernetes_exec import Exec, run
 from .kubernetes_pod import PodLife
+from .kubernetes_spec import python_of
 from .kubernetes_verdict import Container
 
 PING_S: Final = 4.0
 SILENT_S: Final = 12.0  # then the link counts as lost
+STATUS_LATE_S: Final = 3.0
 _PING: Final = encode({"op": "ping", "id": -1})
 NOT_FOUND: Final = 127
 
@@ -76,14 +79,25 @@ class PodChannel:
             return None
         if ended.code is not None:
             return ended.code
-        # The runtime could not start it. In a container that lives on, that is the command's fault.
+        return NOT_FOUND if await self._cannot_start() else None
+
+    async def _cannot_start(self) -> bool:
+        """Whether the runtime cannot start this Python in a container that lives on.
+
+        Asked twice: a container that ended a moment ago refuses likewise, and its pod's status tells of that late."""
+        argv = [python_of(self._life.device), *PYTHON_FLAGS, "-c", ""]
         with suppress(SidewinderError):
             async with self._life.translated():
+                await asyncio.sleep(STATUS_LATE_S)
+                path = await self._life.path(f"/{self._life.name}")
+                ended, _ = await run(self._life.cluster, path, self._life.container, argv)
+                if ended is None or ended.code is not None:
+                    return False
+                await asyncio.sleep(STATUS_LATE_S)
                 pod = await self._life.find()
                 now = self._life.ready(pod) if pod is not None else None
-                if now is not None and now[1].identity == self._container.identity:
-                    return NOT_FOUND
-        return None
+                return now is not None and now[1].identity == self._container.identity
+        return False
 
     async def close(self) -> None:
         self._guard.cancel()

@@ -150,7 +150,8 @@ class PodLife:
             assert self._namespace is not None
             self.told = ""
             found = await self.find()
-            ready = self.ready(found) if found is not None and self.is_right(found) else None
+            is_here = found is not None and not found["metadata"].get("deletionTimestamp")
+            ready = self.ready(found) if found is not None and is_here and self.is_right(found) else None
             if ready is not None:  # as nearly always: nothing is waited for
                 return ready
             async with watch_of(self.cluster, self._namespace).waiting() as watch:

@@ -132,12 +132,12 @@ class Wait:
 
     async def _give_up(self, pod: Pod | None) -> NoReturn:
         life = self._life
-        why = life.told or "nothing is known of it"
-        if pod is not None:
-            verdict = judge(pod, life.container)
-            why = await self._why(pod, verdict) or why
+        why = life.told
+        is_there = pod is not None and not pod["metadata"].get("deletionTimestamp")
+        if pod is not None and is_there and life.is_right(pod):
+            why = await self._why(pod, judge(pod, life.container)) or why
             await self._give_back(pod)
-        raise TransportError(f"{life.where}: not ready within {self._limit_s:g} s: {why}")
+        raise TransportError(f"{life.where}: not ready within {self._limit_s:g} s: {why or 'nothing is known of it'}")
 
     async def _give_back(self, pod: Pod) -> None:
         """A pod that never started ends itself never either."""

