@@ -15,20 +15,27 @@ import pytest
 
 from netns.conftest import MakeSweep
 from netns.controller import POLICY, quicken, witnessed
-from netns.lab_hosts import LabHosts, until
+from netns.lab_hosts import LabHost, LabHosts, until
 from sidewinder.model import RetryPolicy
 
+LEASE_S = 4.0
 PATIENT = replace(POLICY, retry=RetryPolicy(max_attempts=20, backoff_s=0.1, max_backoff_s=0.5))
 
 
-@pytest.mark.parametrize("fault", ["cut", "drop"])
+def _lived_s(host: LabHost) -> float:
+    first = host.witness.executions[0]
+    return first.last_s - first.start_s
+
+
+@pytest.mark.parametrize(("fault", "lived_s"), [("cut", LEASE_S + 1.0), ("drop", 0.0)])
 def test_a_device_that_is_cut_off_for_longer_than_its_lease_falls_quiet_by_itself(
-    fault: str, lab: LabHosts, sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+    fault: str, lived_s: float, lab: LabHosts, sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quicken(lease_s=4.0, setter=monkeypatch.setattr)
+    quicken(lease_s=LEASE_S, setter=monkeypatch.setattr)
     host = lab["h1"]
     one = sweep([witnessed("h1", "a")], [host.device(recovery_after_s=1.0, give_up_after_s=600.0)], PATIENT)
     one.until_running(host, "a")
+    one.until(lambda: _lived_s(host) >= lived_s, "heartbeats renew the lease")
     getattr(host, fault)()
     until(lambda: host.processes() == [] and host.runners() == [], "the device stops the run by itself")
     (first,) = host.witness.executions
