@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import stat
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sidewinder.agent.digests import DigestCache
 from sidewinder.agent.staging import STALE_PARTIAL_S, Store, told
 
 CONTENT = bytes(range(256)) * 40
@@ -137,6 +139,28 @@ def test_modes(store: Store) -> None:
     Path(store.path).chmod(0o777)
     store.look([])
     assert mode(Path(store.path)) == 0o700
+
+
+def test_what_was_verified_need_not_be_read_again_for_a_run(store: Store, tmp_path: Path) -> None:
+    cache = DigestCache(str(tmp_path / "state"))
+
+    def is_known() -> bool:
+        known = json.loads(Path(cache.path).read_text())
+        return known.get(cache._name(os.stat(path_of(store)))) == NAME
+
+    store.append(NAME, SIZE, 0, CONTENT)
+    store.commit(NAME, SIZE, False)
+    assert is_known()
+    store.commit(NAME, SIZE, True)
+    assert is_known()
+    os.utime(path_of(store), (0, time.time() - 2 * 86400))
+    store.look([(NAME, SIZE)])
+    assert not is_known(), "its date was not changed by us: nobody has read it since"
+    os.utime(path_of(store), (0, time.time() - 2 * 86400))
+    cache.vouch(os.stat(path_of(store)), NAME)
+    store.look([(NAME, SIZE)])
+    assert time.time() - path_of(store).stat().st_mtime < 86400, "somebody asked for it"
+    assert is_known()
 
 
 def test_a_file_that_lost_its_end_is_not_whole_and_is_replaced(store: Store) -> None:

@@ -41,6 +41,16 @@ class DigestCache:
             self._remember(name, found)
         return found
 
+    def vouch(self, status: "os.stat_result", digest: str) -> None:
+        """Somebody has just read this file whole: it need not be read again."""
+        self._remember(self._name(status), digest)
+
+    def keep(self, before: "os.stat_result", after: "os.stat_result") -> None:
+        """Only its dates or its mode were changed."""
+        digest = self._known().get(self._name(before))
+        if digest is not None:
+            self._remember(self._name(after), str(digest))
+
     @staticmethod
     def _name(status: "os.stat_result") -> str:
         return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"

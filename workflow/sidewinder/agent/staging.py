@@ -10,6 +10,7 @@ import os
 import stat
 import time
 
+from .digests import DigestCache
 from .sysfiles import os_error_code
 
 TYPE_CHECKING = False
@@ -34,6 +35,7 @@ def check_digest(text: "Any") -> str:
 class Store:
     def __init__(self, state_dir: str) -> None:
         self.path = os.path.join(state_dir, "store")
+        self._digests = DigestCache(state_dir)
 
     def look(self, wanted: "Sequence[Sequence[Any]]") -> "dict[str, Any]":
         """What is there of each ``(digest, size in bytes or None)``, and how much room the file system has.
@@ -47,8 +49,9 @@ class Store:
                 whole = _status(folder, name)
                 entry = {"sha256": name, "whole": False}  # type: dict[str, Any]
                 if whole is not None and (size is None or whole.st_size == size):
-                    if time.time() - whole.st_mtime > _DAY_S:  # seldom: digests are remembered under this date, too
+                    if time.time() - whole.st_mtime > _DAY_S:
                         os.utime(name, dir_fd=folder)
+                        self._digests.keep(whole, os.stat(name, dir_fd=folder))
                     entry.update(whole=True, size_bytes=whole.st_size, executable=bool(whole.st_mode & 0o111))
                 else:
                     partial = _status(folder, name + ".part")
@@ -96,6 +99,7 @@ class Store:
             if whole is not None and whole.st_size == size:
                 if executable and not whole.st_mode & 0o111:
                     os.chmod(name, 0o555, dir_fd=folder)
+                    self._digests.keep(whole, os.stat(name, dir_fd=folder))
                 return {"path": os.path.join(self.path, name)}
             fd = self._take(folder, name, create=size == 0)  # of an empty file there is no piece that makes it
             if fd is None:
@@ -112,6 +116,7 @@ class Store:
                 os.fsync(fd)
                 os.rename(name + ".part", name, src_dir_fd=folder, dst_dir_fd=folder)
                 os.fsync(folder)
+                self._digests.vouch(os.fstat(fd), name)  # a run that looks at 8 GB first would read them again
             finally:
                 os.close(fd)
         finally:
