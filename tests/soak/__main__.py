@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from soak.sweep import Sweep, write_lines
 HOSTS = ("h1", "h2", "h3")
 DISK = "96m"  # of a host: a device wants 32 MiB free
 CALM = 6  # undisturbed invocations in a row that leave points open: then it is broken
+PATIENCE_S = 6.0  # so long for each point the bad luck lasts, then there is peace, whatever is open
 OWN_MOUNTS = "SOAK_OWN_MOUNTS"
 
 
@@ -43,27 +45,22 @@ def soak(folder: Path, seed: int, points: int, *, short: bool) -> None:
     clocks = time.time() - time.monotonic()
     with LabHosts(hosts, len(HOSTS)) as lab:
         sweep = Sweep(folder, lab, seed, points, longest_s=0.8 if short else 2.0)
-        pace = {"gap_s": (2.0, 8.0), "kill_s": (8.0, 20.0), "limit": 8, "scale": 0.25} if short else {}
+        pace = {"gap_s": (1.5, 6.0), "kill_s": (0.1, 3.0), "limit": 2, "scale": 0.25} if short else {}
         chaos = Chaos(lab, sweep, seed, **pace)  # type: ignore[arg-type]
         chaos.start()
-        calm, disturbed = 0, True
-        while True:
+        calm, end_s = 0, time.monotonic() + max(600.0, points * PATIENCE_S)
+        while calm < CALM:
             code = sweep.invoke()
             left = sweep.open_points()
             print(f"# invocation {len(sweep.invocations)} ended with {code}: {len(left)} points open, ", end="")
             print(f"{len(chaos.faults)} faults so far", flush=True)
-            if code in (-9, 137):
+            if code == -signal.SIGKILL:
                 continue
-            if disturbed and not left:
-                chaos.stop()
-                disturbed = False
-                continue  # once more, in peace: it must find nothing to do, and make the report
-            if disturbed and chaos.is_over:
-                disturbed = False
-            calm = 0 if disturbed else calm + 1
-            if not disturbed and (not left or calm >= CALM):
+            if calm and not left:
                 break
-        chaos.stop()
+            if calm or (not left and chaos.is_enough) or time.monotonic() > end_s:
+                chaos.stop()
+                calm += 1  # once more, in peace: it must find nothing to do, and make the report
         evidence = folder / EVIDENCE
         evidence.mkdir()
         (evidence / "left.json").write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -35,8 +36,8 @@ FAULTS = {
 
 
 class Chaos:
-    """A thread for each host and one for the controller. ``gap_s``: between two faults of one host; ``limit``: so many
-    faults in all; ``scale``: how long they last, 1 for a soak."""
+    """A thread for each host, one for the controller, one for those who look on. ``gap_s``: between two faults of one
+    host, ``kill_s``: between two kills; ``limit``: so many for each host, and one kill; ``scale``: of their length."""
 
     def __init__(
         self,
@@ -55,7 +56,6 @@ class Chaos:
         self._gap_s, self._kill_s, self._limit, self._scale = gap_s, kill_s, limit, scale
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._begun = 0
         self._threads = [
             threading.Thread(target=self._loop, args=(name, act), name=f"chaos {name}", daemon=True)
             for name, act in (
@@ -70,9 +70,9 @@ class Chaos:
             thread.start()
 
     @property
-    def is_over(self) -> bool:
-        """The limit is reached, and every fault has ended."""
-        return not any(thread.is_alive() for thread in self._threads)
+    def is_enough(self) -> bool:
+        """All that was to happen has happened, and is over. Without a limit: whenever the sweep is."""
+        return self._limit is None or not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
         """Ends what is going on, and mends everything."""
@@ -85,15 +85,21 @@ class Chaos:
     def _loop(self, name: str, act: Callable[[random.Random], None]) -> None:
         rng = random.Random(f"{self._seed} chaos {name}")
         gap_s = self._gap_s if name.startswith("h") else self._kill_s
-        while not self._over.wait(rng.uniform(*gap_s)):
-            with self._lock:
-                if self._limit is not None and self._begun >= self._limit:
-                    return
-                self._begun += 1
+        limit = self._limit if self._limit is None or name.startswith("h") else 1
+        for number in itertools.count():
+            if number == limit or self._over.wait(rng.uniform(*gap_s)):
+                return
+            if name == "controller" and limit is not None:
+                self._wait_for_half()
             try:
                 act(rng)
             except Exception as error:  # noqa: BLE001 -- a fault that broke must not look like a quiet night
                 self.errors.append(f"{name}: {type(error).__name__}: {error}")
+
+    def _wait_for_half(self) -> None:
+        """Until half of the sweep is over: a kill at the start of a short one hits nothing."""
+        while len(self._sweep.open_points()) > len(self._sweep.points) / 2 and not self._over.wait(0.1):
+            pass
 
     def _note(self, kind: str, host: str, start_s: float, hit: int = 1) -> None:
         told = {"kind": kind, "host": host, "start_s": start_s, "end_s": time.monotonic(), "hit": hit}
@@ -107,7 +113,8 @@ class Chaos:
 
     def _kill_controller(self, rng: random.Random) -> None:
         start_s = time.monotonic()
-        hit = self._sweep.kill()
+        while not (hit := self._sweep.kill()) and not self._over.wait(0.1):
+            pass  # between two invocations
         self._note("controller killed", "controller", start_s, int(hit))
 
     def _kill_watcher(self, rng: random.Random) -> None:
