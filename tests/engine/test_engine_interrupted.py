@@ -94,10 +94,11 @@ def test_a_nap_of_a_rule_with_device_spoils_nothing(tmp_path, local, clocks):
     told = Told()
     engine = Engine(told)
     engine.add_lab(str(root), plan)
-    task = shell_task(f"echo 30 > {clocks}/slept", cwd=str(tmp_path))
+    task = shell_task(f"echo 30 > {clocks}/slept; echo x >> {clocks}/runs", cwd=str(tmp_path))
     engine.submit_rule("rule", "local", str(root), task, RuleFiles(str(tmp_path)))
     try:
         told.wait(1)
     finally:
         assert engine.shutdown(10)
     assert told.done == {"rule": "ok"}
+    assert (clocks / "runs").read_text() == "x\n"  # once
