@@ -307,6 +307,10 @@ class LabHost:
         self._iptables("-I", "INPUT", "-j", "DROP")
         self._iptables("-I", "OUTPUT", "-j", "DROP")
 
+    def mute(self) -> None:
+        """It hears and is not heard: what is sent to it arrives, no answer does."""
+        self._iptables("-I", "OUTPUT", "-j", "DROP")
+
     def reset(self) -> int:
         """RST to both ends of every connection that stands, as soon as either says something; new ones are let in.
         How many there were."""
