@@ -6,6 +6,7 @@
 | ended on its host, not fetched | fetched: the same execution |
 | claimed in the journal, the host has not heard of it | started, once |
 | all three, and nobody comes back | every host is quiet after a lease |
+| the controller sleeps for longer than the lease | every host is quiet; it wakes up and measures again |
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class EngineCommand:
         program = str(Path(__file__).with_name("controller.py"))
         argv = [sys.executable, program, str(self.root), json.dumps(self._settings)]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -186,7 +191,7 @@ def test_the_same_command_again_measures_nothing_twice(
     for host in lab:
         assert [execution.complete for execution in host.witness.executions] == [True, True]
         assert host.witness.overlaps() == []
-        assert host.processes() == []
+        until(lambda host=host: host.processes() == [], "nothing is left there")
         for execution in host.witness.executions:
             assert records[execution.run]["metrics"]["start_ns"] == execution.start_ns
     adopted = [run for run, written in records.items() if "taken over" in str(written.get("warnings"))]
@@ -199,3 +204,24 @@ def test_if_nobody_comes_back_every_host_falls_quiet(controller: Callable[[Setti
     into_three_states(lab, command)
     until(lambda: not any(host.processes() or host.runners() or host.fronts() for host in lab), "all are quiet")
     assert [[execution.complete for execution in host.witness.executions] for host in lab] == [[False], [True], []]
+
+
+def test_a_controller_that_sleeps_for_longer_than_the_lease(lab: LabHosts, tmp_path: Path) -> None:
+    """A laptop whose lid is shut for a while."""
+    command = EngineCommand(lab, tmp_path, {"lease_s": 4.0})
+    try:
+        command.start()
+        until(lambda: all(host.witness.executions for host in lab), "all three run")
+        command.signal(signal.SIGSTOP)
+        until(lambda: not any(host.processes() or host.runners() for host in lab), "all are quiet")
+        for host in lab:
+            host.witness.let_go()
+        command.signal(signal.SIGCONT)
+        command.finish()
+    finally:
+        command.kill()
+    for host in lab:
+        of_first = host.witness.of(f"{host.name}-1")
+        assert [execution.complete for execution in of_first] == [False, True]
+        assert [execution.complete for execution in host.witness.of(f"{host.name}-2")] == [True]
+        assert host.witness.overlaps() == []

@@ -6,12 +6,14 @@
 on; once a person mended it: adopted, one execution |
 | it has no Python; its disk is full: from the start | hole, quarantine; once mended: measured |
 | MaxSessions 1; the login prints what is no UTF-8 | measured as on any other |
+| it is behind a jump host whose power is cut during the runs | the same executions; results fetched |
 | it shares an address with another one, behind a gateway that restarts | each is measured on its own port |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -172,3 +174,24 @@ def test_two_devices_behind_one_address(gateway: LabHost, lab: LabHosts, sweep: 
     assert [execution.run for execution in left.witness.executions] == ["a"]
     assert [execution.run for execution in right.witness.executions] == ["b"]
     until(lambda: not left.processes() and not right.processes(), "nothing is left")
+
+
+def test_a_jump_host_loses_its_power(lab: LabHosts, sweep: MakeSweep, tmp_path: Path) -> None:
+    left, right, jump = lab
+    (tmp_path / "me/.ssh").mkdir()
+    mine = f"Host {jump.address}\n  User bench\n  IdentityFile {lab.identity}\n"
+    (tmp_path / "me/.ssh/config").write_text(mine)
+    devices = [host.device(ssh_options=["-J", jump.address]) for host in (left, right)]
+    one = sweep([witnessed("h1", "a"), witnessed("h2", "b")], devices)
+    one.until_running(left, "a")
+    one.until_running(right, "b")
+    assert [f"from {jump.address}" in (host.folder / "sshd.log").read_text() for host in (left, right)] == [True, True]
+    jump.power_off()
+    one.until(lambda: one.events().count("link_lost") == 2, "both links are lost")
+    left.witness.let_go()
+    jump.power_on()
+    one.until(lambda: one.events().count("reconnected") == 2, "both are back")
+    right.witness.let_go()
+    assert one.finish() == {"a": "ok", "b": "ok"}
+    assert [[execution.complete for execution in host.witness.executions] for host in (left, right)] == [[True], [True]]
+    assert one.attempts("a") == one.attempts("b") == [(1, "ok")]
