@@ -51,6 +51,7 @@ def soak(folder: Path, seed: int, points: int, *, short: bool) -> None:
         calm, end_s = 0, time.monotonic() + max(600.0, points * PATIENCE_S)
         while calm < CALM:
             code = sweep.invoke()
+            sweep.accept()
             left = sweep.open_points()
             print(f"# invocation {len(sweep.invocations)} ended with {code}: {len(left)} points open, ", end="")
             print(f"{len(chaos.faults)} faults so far", flush=True)

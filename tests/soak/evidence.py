@@ -46,7 +46,7 @@ class Evidence:
         self.folder = folder
         told = json.loads((folder / EVIDENCE / "soak.json").read_text())
         self.seed: int = told["seed"]
-        self.points: dict[str, Json] = told["points"]  # by name: device, kind, value, accepted, run_id
+        self.points: dict[str, Json] = told["points"]  # by name: device, kind, value, run_id, accepted_s
         self.settings: Json = told["settings"]
         self._wall_minus_monotonic_s: float = told["wall_minus_monotonic_s"]
         self.root = folder / "runs" / "soak"

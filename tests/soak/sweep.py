@@ -26,7 +26,7 @@ EXPERIMENT = "soak"
 # of a hundred points
 KINDS = {"ok": 80, "noise": 3, "leaver": 5, "exit": 5, "kill": 4, "garbage": 3}
 FAILS = {"exit": "measurement", "kill": "measurement", "garbage": "parse"}
-ACCEPTED = 0.9  # so many of those that fail are accepted; the others are measured again by each invocation
+ACCEPTED = 0.9  # so many of those that fail are accepted when they have; each invocation measures the others again
 RECOVERY_S = 8.0
 GIVE_UP_S = 40.0
 COLUMNS = ("device", "name", "kind", "seconds", "value")
@@ -46,7 +46,7 @@ class Sweep:
             (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
             seconds = round(0.2 + (longest_s - 0.2) * rng.random() ** 2, 2)  # most of them are short
             point = {"device": hosts[number % len(hosts)], "kind": kind, "seconds": seconds, "value": number}
-            point["accepted"] = kind in FAILS and rng.random() < ACCEPTED
+            point["acceptable"] = kind in FAILS and rng.random() < ACCEPTED
             self.points[f"p{number:04}"] = point
         self._write(lab)
 
@@ -80,8 +80,14 @@ class Sweep:
         plan = self.plan()
         for run_id, planned in plan.points.items():
             self.points[planned.parameters["name"]]["run_id"] = run_id
-        accepted = {point["run_id"]: "fails on purpose" for point in self.points.values() if point["accepted"]}
-        self._config["accept"] = accepted
+        self._config["accept"] = {}
+
+    def accept(self) -> None:
+        """As a person does between two invocations, with some of what has failed: it is measured no more."""
+        for point in self.points.values():
+            if point["acceptable"] and "accepted_s" not in point and self._is_over(point):
+                self._config["accept"][point["run_id"]] = "fails on purpose"
+                point["accepted_s"] = time.monotonic()
         self._publish()
 
     def _publish(self) -> None:
@@ -144,7 +150,8 @@ class Sweep:
 
     def _is_over(self, point: dict[str, Any]) -> bool:
         path = self.root / "records" / point["device"] / f"{point['run_id']}.json"
-        return records.status_of(str(path), point["run_id"]) == ("failed" if point["kind"] in FAILS else "ok")
+        status = records.status_of(str(path), point["run_id"])  # what was never measured is a hole here, not a failure
+        return status == ("failed" if point["kind"] in FAILS else "ok")
 
 
 def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
