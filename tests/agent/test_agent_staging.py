@@ -141,6 +141,12 @@ def test_modes(store: Store) -> None:
     assert mode(Path(store.path)) == 0o700
 
 
+def test_a_program_is_executable_from_its_first_moment(store: Store) -> None:
+    store.append(NAME, SIZE, 0, CONTENT)
+    store.commit(NAME, SIZE, True)
+    assert stat.S_IMODE(path_of(store).stat().st_mode) == 0o555
+
+
 def test_what_was_verified_need_not_be_read_again_for_a_run(store: Store, tmp_path: Path) -> None:
     cache = DigestCache(str(tmp_path / "state"))
 

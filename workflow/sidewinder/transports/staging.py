@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RESERVE_BYTES: Final = 32 << 20  # what a run leaves on its device by itself (engine/devices.py) must fit still
 PIECE_BYTES: Final = 1 << 20
-FIRST_PIECE_BYTES: Final = 128 << 10
+FIRST_PIECE_BYTES: Final = 32 << 10
 LEAST_PIECE_BYTES: Final = 16 << 10
 WINDOW: Final = 4  # pieces on their way at a time
 QUICK_S: Final = 1.0  # a piece that is answered sooner may be followed by larger ones,
