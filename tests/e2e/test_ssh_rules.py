@@ -1,67 +1,19 @@
-"""A user's own rules on SSH devices, in whole runs of Snakemake against real servers."""
+"""A user's own rules on SSH devices, in whole runs of Snakemake on real servers: what they get and what comes back."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.helpers_ssh import PATIENCE_S, ProxyThread, Sshd, needs_sshd
-from plugin.helpers_plugin import LabFolder, Run, Snakemake
+from e2e.helpers_rules import Workflow, left_on
+from e2e.helpers_ssh import Sshd, needs_sshd
+from plugin.helpers_plugin import Snakemake
 
 pytestmark = needs_sshd
-
-HEAD = """
-import json
-
-module lab:
-    snakefile: "lab/Snakefile"
-    config: json.load(open("lab.json"))
-use rule * from lab as lab_*
-"""
-
-
-class Workflow:
-    """An importing workflow whose lab has SSH devices, and no point that anybody asks for."""
-
-    def __init__(self, snakemake: Snakemake, folder: Path, rules: str, **devices: dict[str, Any]) -> None:
-        self.lab = LabFolder(snakemake, folder)
-        self.folder = folder
-        (folder / "lab").mkdir()
-        shutil.move(folder / "Snakefile", folder / "lab/Snakefile")
-        shutil.move(folder / "rules", folder / "lab/rules")
-        config = {
-            "experiment": "demo",
-            "devices": {name: {"kind": "ssh", **settings} for name, settings in devices.items()},
-            "policy": {"retry": {"backoff_s": 0.1}},
-            "matrix": [{"backend": "noop", "devices": list(devices)}],
-        }
-        (folder / "lab.json").write_text(json.dumps(config))
-        (folder / "Snakefile").write_text(HEAD + rules)
-        (folder / "me").mkdir()
-
-    @property
-    def _env(self) -> dict[str, str]:
-        return {"HOME": str(self.folder / "me"), "SSH_AUTH_SOCK": ""}
-
-    def run(self, *args: str) -> Run:
-        return self.lab.run(*args, env=self._env)
-
-    def start(self, *args: str) -> Any:
-        return self.lab.start(*args, env=self._env)
-
-    def text(self, name: str) -> str:
-        return (self.folder / name).read_text()
-
-    def partials(self) -> list[Path]:
-        return list(self.folder.rglob("*.partial"))
 
 
 @pytest.fixture
@@ -69,18 +21,6 @@ def server(tmp_path: Path) -> Iterator[Sshd]:
     one = Sshd(tmp_path / "pi5").start()
     yield one
     one.stop()
-
-
-def left_on(server: Sshd) -> list[str]:
-    """What of runs lies on the device, attempt numbers aside."""
-    return sorted(str(path.relative_to(server.state)) for path in server.state.glob("runs/*/*") if path.name != "max")
-
-
-def until(condition: Any, what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.02)
 
 
 CHAIN = """
@@ -280,115 +220,3 @@ def test_what_has_a_meaning_here_only_is_refused_by_rule(server: Sshd, snakemake
     assert "reads_a_pipe: " in run.text
     assert not (folder / "z.txt").exists()
     assert "Accepted" not in server.log.read_text()
-
-
-ONE_BIG = """
-rule big:
-    output: "big.bin"
-    resources: device="pi5"
-    shell: "echo began >> $HOME/ran; head -c 8000000 /dev/urandom > {output}; cp {output} $HOME/kept"
-"""
-
-
-def test_a_link_that_is_cut_while_an_output_is_fetched(server: Sshd, snakemake: Snakemake, tmp_path: Path) -> None:
-    with ProxyThread(server.port) as proxy:
-        flow = Workflow(snakemake, tmp_path / "w", ONE_BIG, pi5=server.settings(port=proxy.port))
-        proxy.proxy.swallow_after_bytes = 4_000_000  # in the middle of the output
-        started = flow.start("big.bin")
-        until(lambda: proxy.proxy.passed_bytes >= 4_000_000, "the output is being fetched")
-        proxy.do(lambda one: (setattr(one, "refuses", True), one.heal(), one.reset()))
-        until(lambda: "the link was lost" in started.text(), "the link is missed")
-        (partial,) = flow.partials()
-        had, before = partial.stat().st_size, proxy.proxy.passed_bytes
-        proxy.do(lambda one: setattr(one, "refuses", False))
-        run = started.wait()
-        assert run.rc == 0, run.text
-        came = proxy.proxy.passed_bytes - before
-    assert (flow.folder / "big.bin").read_bytes() == (server.home / "kept").read_bytes()
-    assert (server.home / "ran").read_text() == "began\n", "fetched, not run again"
-    assert 0 < had < 8_000_000, "it was cut in the middle"
-    assert came < 8_000_000 - had + 2_500_000, "what was here was not sent again (an agent's source aside)"
-    assert left_on(server) == []
-
-
-TWO = """
-rule both:
-    output: "{device}.txt"
-    resources: device=lambda wildcards: wildcards.device
-    shell: '''
-        touch $HOME/../../here-{wildcards.device}
-        while [ ! -e $HOME/../../here-pi5 ] || [ ! -e $HOME/../../here-pi6 ]; do sleep 0.05; done
-        basename $(dirname $HOME) > {output}
-        '''
-"""
-
-
-def test_two_devices_at_the_same_time(server: Sshd, snakemake: Snakemake, tmp_path: Path) -> None:
-    other = Sshd(tmp_path / "pi6").start()
-    try:
-        flow = Workflow(snakemake, tmp_path / "w", TWO, pi5=server.settings(), pi6=other.settings())
-        run = flow.run("pi5.txt", "pi6.txt")  # each waits for the other
-    finally:
-        other.stop()
-    assert run.rc == 0, run.text
-    assert (flow.text("pi5.txt"), flow.text("pi6.txt")) == ("pi5\n", "pi6\n")
-
-
-SKEWED = """
-rule all:
-    default_target: True
-    localrule: True
-    input: "last.txt"
-
-rule first:
-    output: "first.txt"
-    shell: "echo 1 > {output}"
-
-rule there:
-    input: "first.txt"
-    output: "there.txt", directory("folder")
-    resources: device="pi5"
-    shell: '''
-        cat {input} > {output[0]}; mkdir {output[1]}; echo 1 > {output[1]}/in
-        touch -d "now OFFSET" {output[0]} {output[1]}/in {output[1]}
-        '''
-
-rule last:
-    input: "there.txt", "folder"
-    output: "last.txt"
-    shell: "cat {input[0]} > {output}"
-"""
-
-
-@pytest.mark.parametrize("offset", ["+3 hours", "-3 hours"])
-def test_the_device_clock_does_not_date_outputs(
-    offset: str, server: Sshd, snakemake: Snakemake, tmp_path: Path
-) -> None:
-    """B12 for files: Snakemake compares their dates with those of this machine."""
-    flow = Workflow(snakemake, tmp_path / "w", SKEWED.replace("OFFSET", offset), pi5=server.settings())
-    before_s = time.time()
-    run = flow.run()
-    assert run.rc == 0, run.text
-    for name in ("there.txt", "folder", "folder/in"):
-        assert before_s - 1 <= (flow.folder / name).stat().st_mtime <= time.time() + 1, name
-    assert "Nothing to be done" in flow.run().text
-
-
-def test_a_damaged_input_on_the_device_is_brought_again(server: Sshd, snakemake: Snakemake, tmp_path: Path) -> None:
-    rule = """
-rule copies:
-    input: "in.txt"
-    output: "out-{i}.txt"
-    resources: device="pi5"
-    shell: "cat {input} > {output}; echo more >> {input}"
-"""
-    flow = Workflow(snakemake, tmp_path / "w", rule, pi5=server.settings())
-    (flow.folder / "in.txt").write_text("what it is\n")
-    assert flow.run("out-1.txt").rc == 0
-    (staged,) = (server.state / "store").iterdir()
-    assert staged.read_text() == "what it is\n", "a command writes into a copy of its own"
-    staged.chmod(0o644)
-    staged.write_text("what it as\n")  # of the same length, as a bad disk does it
-    run = flow.run("out-2.txt")
-    assert run.rc == 0, run.text
-    assert flow.text("out-2.txt") == "what it is\n"

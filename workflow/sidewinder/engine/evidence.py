@@ -41,9 +41,10 @@ def _sentence(raw: RawResult, job: Job) -> str | None:
     if raw.oom_kills and raw.returncode != 0:
         return _out_of_memory(raw)
     if raw.state == "timeout":
+        where = "extra.timeout_s" if job.is_measured else "resources: runtime, in minutes"
         return (
             f"the run did not end within its time limit{_limit(job)}; it was stopped with all its processes. "
-            "If it needs longer, raise its time limit (extra.timeout_s)"
+            f"If it needs longer, raise its time limit ({where})"
         )
     if raw.state == "done" and raw.returncode in (-15, 143):
         return "the run was ended by SIGTERM from outside, as when a machine is drained or shut down"
