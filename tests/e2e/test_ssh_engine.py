@@ -82,10 +82,8 @@ class Sweep:
         self.engine.add_lab(str(held.root), held.plan)
         self.engine.submit([(str(held.root), run_id) for run_id in held.plan.points])
 
-    def until_warned(self, word: str) -> None:
-        self.told.until(
-            lambda told: any(word in str(event.get("message")) for event in told.events), f"a warning: {word}"
-        )
+    def until_lost(self) -> None:
+        self.told.until(lambda told: "link_lost" in told.kinds(), "the lost link is told")
 
 
 @pytest.fixture
@@ -136,7 +134,7 @@ def test_a_link_that_is_cut_during_a_run_loses_nothing(
                 server.cut_sessions()
             case "server-restarted":
                 server.die()
-        sweep.until_warned("called again")
+        sweep.until_lost()
         held.let_go()  # it ends while nobody can hear it
         sweep.told.until(lambda _: held.said == ["began", "ended"], "the run goes on without us")
         if how == "server-restarted":
@@ -159,7 +157,7 @@ def test_stopping_while_the_link_is_down_does_not_wait_for_it(
         held = Held(tmp_path, [server.device(port=proxy.port)])
         sweep = begin(held)
         proxy.do(lambda one: (setattr(one, "refuses", True), one.reset()))
-        sweep.until_warned("called again")
+        sweep.until_lost()
         sweep.engine.cancel(False)
         sweep.told.wait(1)
         assert set(sweep.told.done.values()) == {"cancelled"}

@@ -12,8 +12,9 @@ from engine.helpers_engine import QUICK, WAIT_S, Told, command, make_plan, noops
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.instructions import RunExclusive, StartAttempt
 from sidewinder.engine import Engine, RuleFiles, shell_task
-from sidewinder.engine.session import CONTROLLER_GROUP, Session
+from sidewinder.engine.session import Session
 from sidewinder.errors import ConfigError
+from sidewinder.machines import CONTROLLER_GROUP
 from sidewinder.model import Device, Failure, FailureClass
 
 

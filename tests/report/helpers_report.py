@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import random
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -93,7 +94,7 @@ class Sweep:
                 "logical_cores": cores,
                 "physical_cores": cores,
                 "ram_bytes": 25_000_000_000 if point.device == "local" else 8_300_000_000,
-                "boot_id": "b5d0f7c2-2f3a-4a54-9a3a-0b9a9f7f5d11",
+                "boot_id": str(uuid.uuid5(uuid.NAMESPACE_DNS, point.device)),  # each a machine of its own
                 "python": "3.11.2",
             },
             "backend": {"name": point.backend, "version": "0.2.18", "build": "b9190"},

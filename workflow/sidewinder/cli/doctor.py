@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from sidewinder import machines
 from sidewinder.errors import ConfigError, SidewinderError
 from sidewinder.model import Device, Plan
 
@@ -65,6 +66,7 @@ def _print(findings: list[Finding]) -> None:
 
 async def _all_devices(plan: Plan, args: argparse.Namespace) -> list[Finding]:
     findings: list[Finding] = []
+    boots: dict[str, list[str]] = {}
     used = {point.device for point in plan.points.values()}
     for name, device in plan.lab.devices.items():
         if args.device and name not in args.device:
@@ -74,11 +76,19 @@ async def _all_devices(plan: Plan, args: argparse.Namespace) -> list[Finding]:
             if not args.json:
                 _print(findings[-1:])
             continue
-        async for finding in _device(plan, device, args.digest):
+        async for finding in _device(plan, device, args.digest, boots):
             findings.append(finding)
             if not args.json:
                 _print([finding])
-    return findings
+    same = list(_one_machine(plan, boots))
+    if not args.json:
+        _print(same)
+    return findings + same
+
+
+def _one_machine(plan: Plan, boots: dict[str, list[str]]) -> Iterator[Finding]:
+    for devices in machines.one_machine(machines.turn_groups(plan.lab.devices.values()), boots):
+        yield Finding(", ".join(devices), "turns", "warn", machines.sentence(devices))
 
 
 # -- the run folder ---------------------------------------------------------------------------------------------------
@@ -112,14 +122,16 @@ def _folder(plan: Plan) -> Iterator[Finding]:
 # -- a device ---------------------------------------------------------------------------------------------------------
 
 
-async def _device(plan: Plan, device: Device, digest: bool) -> AsyncIterator[Finding]:
-    """What can be seen of one device without measuring: answer, clock, engines, models."""
+async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, list[str]]) -> AsyncIterator[Finding]:
+    """What can be seen of one device without measuring: answer, clock, engines, models. ``boots`` gets its boot id."""
     from sidewinder.engine.devices import DeviceLink, agent_opener
 
     link = DeviceLink(device, agent_opener("doctor", f"doctor-{os.getpid()}"))
     try:
         async with link.client() as client:
             hello = await client.connect()
+            if hello.boot_id:
+                boots[device.id] = [hello.boot_id]
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
             remarks = [text for about, text in link.remarks.items() if about != "clock"]
             for finding in _conditions(device.id, link.facts, link.clock.entry(), remarks):
@@ -144,6 +156,7 @@ def _conditions(where: str, facts: Any, clock: dict[str, Any], remarks: Sequence
         yield Finding(where, "cpu", "warn" if cores and quota < cores else "ok", few)
     else:
         yield Finding(where, "cpu", "ok", text)
+    yield from _gpus(where, facts)
     absent = [name for name, has in (facts.get("capabilities") or {}).items() if not has]
     if absent:
         yield Finding(where, "telemetry", "ok", f"not to be had here: {', '.join(sorted(absent))}")
@@ -153,6 +166,17 @@ def _conditions(where: str, facts: Any, clock: dict[str, Any], remarks: Sequence
         yield Finding(where, "clock", "warn", clock["warning"])
     elif clock["status"] == "ok":
         yield Finding(where, "clock", "ok", f"{clock['offset_s']:+.6f} s from ours, ± {clock['bound_s']:.6f} s")
+
+
+def _gpus(where: str, facts: Any) -> Iterator[Finding]:
+    for gpu in facts.get("gpus") or ():
+        parts = [gpu.get("name", "unknown"), f"index {gpu.get('index', '?')}"]
+        parts += [f"{gpu['memory_total_MiB']} MiB"] if "memory_total_MiB" in gpu else []
+        parts += [f"limit {gpu['power_limit_W']:g} W"] if "power_limit_W" in gpu else []
+        parts += [f"driver {gpu['driver']}"] if "driver" in gpu else []
+        yield Finding(where, "gpu", "ok", ", ".join(parts))
+    if facts.get("gpus_unknown"):
+        yield Finding(where, "gpu", "warn", str(facts["gpus_unknown"]))
 
 
 async def _engines(plan: Plan, device: Device, link: Any) -> list[Finding]:

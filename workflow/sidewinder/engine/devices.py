@@ -40,6 +40,7 @@ class DeviceLink:
         self.facts: Mapping[str, Json] = EMPTY
         self.tell: Callable[[str], None] | None = None  # a sentence about the device, for people; each once
         self.remarks: dict[str, str] = {}
+        self.met: Callable[[], None] | None = None  # it has answered, and its facts are known
         self.clock = ClockWatch(
             is_here=device.kind == "local", name=device.id, tell=lambda text: self._remark("clock", text)
         )
@@ -103,6 +104,8 @@ class DeviceLink:
         self._hello, self.facts = hello, hello.facts
         if text := logout.warning(self.device, hello.facts):
             self._remark("logout", text)
+        if self.met is not None:
+            self.met()
         await self.clock.read(client)
 
     async def vouch(self) -> None:
@@ -187,6 +190,8 @@ def agent_opener(campaign: str, client_id: str) -> OpenClient:
         from sidewinder import transports
         from sidewinder.transports.client import AgentClient
 
-        return AgentClient(transports.open(device), campaign=campaign, client_id=client_id)
+        # A client a device: two devices may be one account of one host (its two GPUs), where the newest front of a
+        # client ends its older ones, and a start ends what its own client has left in the slot.
+        return AgentClient(transports.open(device), campaign=campaign, client_id=f"{client_id}-{device.id}")
 
     return open_client

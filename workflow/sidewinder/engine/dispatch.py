@@ -36,6 +36,7 @@ from . import moves
 from .clock import utc_now
 from .devices import DeviceLink
 from .evidence import evidence_of
+from .greeting import Greeting
 from .jobs import Job
 from .linkloss import LinkLoss, Tell
 
@@ -46,9 +47,9 @@ Answer = Event | Awaitable[Event]
 
 
 class Dispatch:
-    def __init__(self, jobs: dict[str, Job], links: dict[str, DeviceLink], tell: Tell) -> None:
+    def __init__(self, jobs: dict[str, Job], links: dict[str, DeviceLink], tell: Tell, greeting: Greeting) -> None:
         """``tell`` takes notes for people: a link that broke and came back changes nothing for the core."""
-        self._jobs, self._links, self._tell = jobs, links, tell
+        self._jobs, self._links, self._tell, self._greeting = jobs, links, tell, greeting
         self._losses: dict[AttemptId, LinkLoss] = {}  # of the attempts that are waited for
         self._stopped = asyncio.Event()
         self.table: dict[type[Any], Callable[[Any], Answer]] = {
@@ -90,6 +91,7 @@ class Dispatch:
 
     async def _start(self, instruction: StartAttempt, job: Job) -> Event:
         attempt, may_run_s = instruction.attempt, 0.0
+        await self._greeting.over()
         try:
             if not job.brings:
                 await job.prepare()

@@ -28,6 +28,7 @@ from sidewinder.core.events import (
 )
 from sidewinder.core.instructions import Instruction, Journal, Note, ReportDone, RunExclusive, SetTimer
 from sidewinder.errors import DeviceFault, InternalError
+from sidewinder.machines import CONTROLLER_GROUP
 from sidewinder.model import Device, Failure, FailureClass, Policy
 
 from .border import event_for
@@ -37,10 +38,11 @@ from .clock import utc_now
 from .devices import DeviceLink
 from .dispatch import Dispatch
 from .ends import Ends
+from .greeting import Greeting
 from .jobs import Job
 from .ordinary import TURN, OrdinaryJobs, Run
 from .pointjob import PointJob
-from .session import CONTROLLER_GROUP, Session
+from .session import Session
 from .shard import Shard
 
 # After this long the loop gets a turn: heartbeats of other devices must not wait for a burst of cheap points.
@@ -58,7 +60,8 @@ class Reactor:
         self._sessions: list[Session] = []
         self._jobs: dict[str, Job] = {}
         self._links: dict[str, DeviceLink] = {}
-        self._dispatch = Dispatch(self._jobs, self._links, self._note)
+        self._greeting = Greeting(self._ends.notices.warning)
+        self._dispatch = Dispatch(self._jobs, self._links, self._note, self._greeting)
         self._events: deque[Event] = deque()
         self._claims = Claims()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -95,6 +98,7 @@ class Reactor:
             if devices is not None and name not in devices:
                 continue  # one that is down would be probed, and nobody waits for it
             self._links[device.id] = session.links[name]
+            self._greeting.know(device, session.links[name])
             session.links[name].tell = partial(self._ends.remark, session, name)
             # a sibling's runs are its own business: devices shared by two controllers share no turns
             in_flight = session.in_flight(name) if self._whole_sweep else ()
@@ -105,7 +109,7 @@ class Reactor:
 
     def submit(self, session: Session, items: Iterable[tuple[Key, str]]) -> None:
         """Points of one lab. What is done already is reported so and not measured, unless a person forced it."""
-        self._ends.totals(session)
+        self._begin(session)
         works = []
         for key, run_id in items:
             if run_id not in session.forced and session.is_done(run_id):
@@ -115,8 +119,13 @@ class Reactor:
                 works.append(self._open(session, run_id, key, None))
         self._queue(works)
 
+    def _begin(self, session: Session) -> None:
+        totals = self._ends.totals(session)
+        if totals is not None:
+            self._greeting.expect(session, totals)
+
     def submit_shard(self, session: Session, name: str, run_ids: Sequence[str], key: Key) -> None:
-        self._ends.totals(session)
+        self._begin(session)
         shard = Shard(session, name, run_ids, key)
         works = []
         for run_id in run_ids:
@@ -165,6 +174,7 @@ class Reactor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._greeting.close()
         self._ends.close()
         await asyncio.gather(*(session.close() for session in self._sessions))
 

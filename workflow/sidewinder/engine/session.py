@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import sidewinder
 from sidewinder import ids
@@ -20,12 +19,11 @@ from sidewinder.files.done import Done
 from sidewinder.files.ledger import Ledger
 from sidewinder.files.lock import ControllerLock
 from sidewinder.labels import Labeller
+from sidewinder.machines import turn_groups
 from sidewinder.model import AttemptId, Device, Json, Plan, Point
 
 from .devices import DeviceLink, OpenClient, agent_opener
 from .health import Health
-
-CONTROLLER_GROUP = "controller"
 
 
 class Session:
@@ -89,18 +87,14 @@ class Session:
     def core_devices(self) -> list[Device]:
         """The lab's devices as the core sees them: own names, and one group for all that is this machine."""
         devices = self.plan.lab.devices.values()
-        here = {device.resource_group for device in devices if device.kind == "local" and device.resource_group}
-        return [self._core_device(device, here) for device in devices]
+        groups = turn_groups(devices)
+        return [self._core_device(device, groups[device.id]) for device in devices]
 
-    def _core_device(self, device: Device, groups_here: set[str]) -> Device:
-        group, limit = device.resource_group, device.group_max_concurrency
-        if device.kind == "local" and group is None:
-            group, limit = CONTROLLER_GROUP, limit or device.max_concurrency
-        elif device.kind == "local" or group in groups_here:
-            group = CONTROLLER_GROUP
-        elif group is None:
+    def _core_device(self, device: Device, group: str) -> Device:
+        limit = device.group_max_concurrency
+        if device.resource_group is None:
             # two labs of one workflow may name the same machine: it is one machine all the same
-            group, limit = _address(device), limit or device.max_concurrency
+            limit = limit or device.max_concurrency
         return replace(
             device,
             id=self.device_key(device.id),
@@ -223,10 +217,3 @@ class Session:
             self.journal.close()
             self.ledger.close()
             self.lock.release()
-
-
-def _address(device: Device) -> str:
-    """What says that two devices are the same slot of the same machine, as far as a config can tell."""
-    settings: Mapping[str, Any] = device.settings
-    where = settings.get("host") or settings.get("pod") or settings.get("node_selector") or device.id
-    return f"{device.kind}:{ids.canonical(where)}:{settings.get('port', '')}:{device.lock}"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sidewinder.model import Json
+from sidewinder import machines
+from sidewinder.model import Json, Plan
 
 from .columns import clean
 from .tables import Row
@@ -74,6 +75,16 @@ def environments(
             found_engines = tuple(e for e, _ in engines.most_common())
             found.append(Environment(device, ", ".join(kinds), facts, found_engines, warnings))
     return found
+
+
+def one_machine(rows: Iterable[Row], plan: Plan) -> list[str]:
+    """A sentence for each set of devices that showed one boot id and took no turns, by the records alone."""
+    boots: dict[str, set[str]] = {}
+    for row in rows:
+        if row.get("boot_id") and row.get("device"):
+            boots.setdefault(row["device"], set()).add(str(row["boot_id"]))
+    groups = machines.turn_groups(plan.lab.devices.values())
+    return [machines.sentence(devices) for devices in machines.one_machine(groups, boots)]
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:

@@ -116,6 +116,7 @@ def _context(
         "moved_count": len(moved_ids),
         "sections": _sections(selected, plan),
         "more_sections": max(0, len(views(selected, plan)) - MAX_VIEWS),
+        "one_machine": [clean(text) for text in environment.one_machine(rows, plan)],
         "doubts": integrity.doubts(selected),
         "environments": environment.environments(selected, list(plan.lab.devices), schedule.read(folder)),
         "timeline": timeline.timeline(selected, list(plan.lab.devices)),

@@ -1,0 +1,114 @@
+"""A greeting: each device with open points is called once before the first run of a sweep starts.
+
+Devices that turn out to be one machine are told to a person before anything is measured on it. It costs a sweep
+the slowest of these calls, at most ``GREET_S``, once: the connections are kept, and a device that does not answer by
+then is met when it starts its first run. Where all devices take turns anyway nobody is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from sidewinder import machines
+from sidewinder.errors import ConfigError, DeviceFault, TransportError
+from sidewinder.model import Device
+from sidewinder.workloads import registry
+
+from .devices import DeviceLink
+from .session import Session
+
+GREET_S = 2.0
+LATE_S = 1.0  # those who answer later are told of together
+
+
+class Greeting:
+    """Devices by the core's names for them (``0:pi5``)."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._links: dict[str, DeviceLink] = {}
+        self._groups: dict[str, str] = {}
+        self._guests: list[str] = []
+        self._met: set[str] = set()
+        self._told: set[tuple[str, ...]] = set()
+        self._calling: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle | None = None
+
+    def know(self, device: Device, link: DeviceLink) -> None:
+        """``device`` as the core sees it: its group is the one in which turns are taken."""
+        self._links[device.id] = link
+        self._groups[device.id] = device.resource_group or device.id
+        link.met = partial(self._has_answered, device.id)
+
+    def expect(self, session: Session, totals: Mapping[str, Mapping[str, int]]) -> None:
+        """Those of this lab that have something to measure (``totals``: how much), and were well when last seen."""
+        measured = {(point.device, point.backend) for point in session.plan.points.values()}
+        for name, count in totals.items():
+            backends = [backend for device, backend in measured if device == name]
+            key = session.device_key(name)
+            is_well = key in self._links and session.health.earlier(name) is None
+            if count["open"] and is_well and not all(_is_inline(backend) for backend in backends):
+                self._guests.append(key)
+
+    async def over(self) -> None:
+        """Whoever wants to start a run waits for this."""
+        if self._guests and self._calling is None:
+            self._calling = asyncio.get_running_loop().create_task(self._call_all(), name="greeting")
+        if self._calling is not None:
+            await asyncio.shield(self._calling)
+
+    async def close(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._look()
+        if self._calling is not None:
+            self._calling.cancel()
+            await asyncio.gather(self._calling, return_exceptions=True)
+
+    def _has_answered(self, device: str) -> None:
+        if device in self._met:
+            return
+        self._met.add(device)
+        if self._calling is None and self._late is None:
+            self._late = asyncio.get_running_loop().call_later(LATE_S, self._look)
+
+    async def _call_all(self) -> None:
+        try:
+            while self._guests:
+                guests, self._guests = self._guests, []
+                if len(set(self._groups.values())) < 2:
+                    continue
+                calls = [asyncio.ensure_future(self._call(guest)) for guest in dict.fromkeys(guests)]
+                try:
+                    await asyncio.wait(calls, timeout=GREET_S)
+                finally:
+                    for call in calls:
+                        call.cancel()  # its device is called anew when it is its turn, with all the patience there is
+                    await asyncio.gather(*calls, return_exceptions=True)
+                self._look()
+        finally:
+            self._calling = None
+
+    async def _call(self, device: str) -> None:
+        with suppress(TransportError, DeviceFault, ConfigError):  # the start tells, to whom it concerns
+            async with self._links[device].client():
+                pass
+
+    def _look(self) -> None:
+        self._late = None
+        boots = {device: [str(self._links[device].facts.get("boot_id") or device)] for device in self._met}
+        for devices in machines.one_machine(self._groups, boots):
+            if devices not in self._told:
+                self._told.add(devices)
+                self._tell(machines.sentence(tuple(device.partition(":")[2] or device for device in devices)))
+
+
+def _is_inline(backend: str) -> bool:
+    """Whether its points end in the engine; no device is asked for them."""
+    try:
+        return bool(getattr(registry.get(backend), "inline", False))
+    except ConfigError:
+        return False
