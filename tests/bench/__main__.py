@@ -28,7 +28,11 @@ def yardstick() -> str:
 
 
 def main(names: list[str]) -> int:
-    scripts = [one for one in sorted(HERE.glob("bench_*.py")) if not names or one.stem.removeprefix("bench_") in names]
+    known = {one.stem.removeprefix("bench_"): one for one in sorted(HERE.glob("bench_*.py"))}
+    if unknown := [name for name in names if name not in known]:
+        print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    scripts = [one for name, one in known.items() if not names or name in names]
     short, broken = [], []
     for script in scripts:
         print(f"# {script.stem}: {yardstick()}", flush=True)
