@@ -30,6 +30,25 @@ exec(sys.argv[-1], {{"__name__": "__main__"}})
 """
 
 
+_UNDER_FAKETIME = """#!/bin/sh
+export LD_PRELOAD={library} FAKETIME_TIMESTAMP_FILE={folder}/faketime FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1
+exec {python} "$@"
+"""
+
+
+def under_faketime(folder: Path) -> str | None:
+    """An interpreter whose wall clock libfaketime sets, by what stands in ``faketime``; None: that is not installed."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+    if library is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "faketime").write_text("+0\n")
+    script = folder / "python-faketime"
+    script.write_text(_UNDER_FAKETIME.format(library=library, python=sys.executable, folder=str(folder)))
+    script.chmod(0o755)
+    return str(script)
+
+
 def interpreter(folder: Path) -> str:
     """Its path; ``folder`` is where ``wall`` and ``slept`` are looked for."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.helpers_clocks import interpreter
+from engine.helpers_clocks import interpreter, under_faketime
 from engine.helpers_engine import Told, command, make_plan, only, record, run
 from sidewinder import report
 from sidewinder.core.policy import MAX_PREEMPTIONS
@@ -61,6 +61,24 @@ def test_it_is_measured_again_and_the_record_says_why(tmp_path, local, clocks, c
     assert any(sentence in warning for warning in written["warnings"])
     assert abs(written["conditions"]["stamps"][figure]) < 0.1  # of the attempt that counts
     assert "retry" in told.kinds()
+
+
+def test_the_wall_clock_of_the_c_library_is_set_during_a_run(tmp_path, clocks):
+    """The same without a word of Python in between: the agent and its runs under libfaketime, monotonic clocks as they
+    are."""
+    python = under_faketime(clocks)
+    if python is None:
+        pytest.skip("needs libfaketime: apt-get install libfaketime")
+    local = Device("local", "local", python=python, settings={"state_dir": str(tmp_path / "agent")})
+    root = tmp_path / "runs"
+    script = f"grep -q 3600 {clocks}/faketime || echo +3600 > {clocks}/faketime; echo value 7"
+    plan = make_plan(root, [measured(script)], devices=[local])
+    told = run(root, plan)
+    assert set(told.done.values()) == {"ok"}
+    first, second = record(root, plan, only(plan))["attempts"]
+    assert (first["class"], second["outcome"]) == ("preempted", "ok")
+    assert first["evidence"]["clock_step_s"] == pytest.approx(3600, abs=1)
+    assert first["evidence"]["suspended_s"] < 0.1
 
 
 def test_one_that_never_has_its_peace_is_a_hole_that_says_so(tmp_path, local, clocks):
