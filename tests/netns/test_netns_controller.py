@@ -6,6 +6,7 @@
 | ended on its host, not fetched | fetched: the same execution |
 | claimed in the journal, the host has not heard of it | started, once |
 | all three, and nobody comes back | every host is quiet after a lease |
+| all three, and the power of the whole lab is cut | measured again, fetched, started |
 | the controller sleeps for longer than the lease | every host is quiet; it wakes up and measures again |
 """
 
@@ -204,6 +205,27 @@ def test_if_nobody_comes_back_every_host_falls_quiet(controller: Callable[[Setti
     into_three_states(lab, command)
     until(lambda: not any(host.processes() or host.runners() or host.fronts() for host in lab), "all are quiet")
     assert [[execution.complete for execution in host.witness.executions] for host in lab] == [[False], [True], []]
+
+
+def test_the_power_of_the_whole_lab_is_cut(lab: LabHosts, tmp_path: Path) -> None:
+    command = EngineCommand(lab, tmp_path, {})
+    try:
+        into_three_states(lab, command)
+        for host in lab:
+            host.power_off()
+        for host in lab:
+            host.power_on()
+            host.witness.let_go()
+        command.start()
+        command.finish()
+    finally:
+        command.kill()
+    found = {host.name: sorted((one.run, one.complete) for one in host.witness.executions) for host in lab}
+    assert found == {
+        "h1": [("h1-1", False), ("h1-1", True), ("h1-2", True)],
+        "h2": [("h2-1", True), ("h2-2", True)],
+        "h3": [("h3-1", True), ("h3-2", True)],
+    }
 
 
 def test_a_controller_that_sleeps_for_longer_than_the_lease(lab: LabHosts, tmp_path: Path) -> None:
