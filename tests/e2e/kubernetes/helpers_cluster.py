@@ -34,6 +34,7 @@ HOW = (
     f"needs a cluster: with kind, `kind create cluster && {OPT_IN}=1 KUBECONFIG=~/.kube/config make test`; k3s and "
     "others likewise (SIDEWINDER_TEST_IMAGE names an image with Python that its nodes can have)"
 )
+OUTSIDE = dict(os.environ)  # as the session began: a cluster's files lie in the cache folder of who started it
 PROGRAMS = ("etcd", "containerd", "runc", "iptables", "busybox", "ip", "openssl", "gcc")
 
 
@@ -165,7 +166,7 @@ class TestCluster:
 
 
 def _run(program: Path, name: str, *arguments: str) -> str:
-    done = subprocess.run([program, "--name", name, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "--name", name, *arguments], capture_output=True, text=True, check=False, env=OUTSIDE)
     assert done.returncode == 0, f"cluster {name} {arguments}: {done.stdout[-1000:]} {done.stderr[-3000:]}"
     return done.stdout
 

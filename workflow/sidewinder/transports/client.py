@@ -132,6 +132,7 @@ class AgentClient:
         self.hello: Hello | None = None
         self._session: _Session | None = None
         self._number = 0
+        self._boots: dict[tuple[str, int], str] = {}  # in which boot of the device each attempt was started by us
         self._connecting = asyncio.Lock()
         self._stager = Stager(self)
 
@@ -439,7 +440,15 @@ class AgentClient:
 
     async def status(self, run_id: str, n: int) -> Status:
         message, _ = await self.call("status", **self._attempt(run_id, n))
-        return _status(message)
+        return self._believed(run_id, n, _status(message))
+
+    def _believed(self, run_id: str, n: int, status: Status) -> Status:
+        """A device that forgot what it had begun (a container that was made anew) has rebooted: its "absent" does not
+        mean that the attempt never reached it."""
+        boot = self._boots.get((run_id, n))
+        if status.state == "absent" and boot is not None and self.hello is not None and self.hello.boot_id != boot:
+            return Status("lost", "rebooted", max(n, status.max_attempt))
+        return status
 
     async def start(self, run_id: str, n: int, task: Task, slot: int = 0) -> Started:
         """Start an attempt. Idempotent: where the device has it already, the outcome is ``exists``."""
@@ -456,6 +465,8 @@ class AgentClient:
             raise
         if started.outcome != "started":
             self._unsubscribe(session, key)
+        if started.outcome in ("started", "exists") and self.hello is not None:
+            self._boots[key] = self.hello.boot_id
         return started
 
     @staticmethod
@@ -512,7 +523,7 @@ class AgentClient:
             if not watched:
                 # The subscription stands before the question: an end between the two cannot be missed.
                 message, _ = await self.call("attach", **self._attempt(run_id, n))
-                status = _status(message)
+                status = self._believed(run_id, n, _status(message))
                 if status.state != "running":
                     if not ended.done():
                         ended.set_result(status)  # also for those who began to wait meanwhile
@@ -583,11 +594,14 @@ class AgentClient:
     async def ack(self, run_id: str, n: int) -> None:
         """The result is safe here: the device may forget it."""
         self._unsubscribe(self._session, (run_id, n))
+        self._boots.pop((run_id, n), None)
         await self.call("ack", **self._attempt(run_id, n))
 
     async def stop(self, run_id: str, n: int, *, wait_s: float = STOP_S) -> bool:
         """End an attempt, however it lives. True: proven dead, another attempt may start."""
         message, _ = await self.call("stop", wait_s=wait_s + CALL_S, limit_s=wait_s, **self._attempt(run_id, n))
+        if message["dead"]:
+            self._boots.pop((run_id, n), None)
         return bool(message["dead"])
 
     async def purge(self) -> bool:

@@ -24,6 +24,7 @@ SILENT_S: Final = 12.0  # then the link counts as lost
 STATUS_LATE_S: Final = 3.0
 _PING: Final = encode({"op": "ping", "id": -1})
 NOT_FOUND: Final = 127
+KILLED: Final = 128  # and above: by that signal
 
 
 class PodChannel:
@@ -37,7 +38,8 @@ class PodChannel:
         if data:
             self._has_spoken = True
             return data
-        if self._stream.ended is not None:
+        ended = self._stream.ended
+        if ended is not None and (ended.code is None or ended.code < KILLED):
             return b""
         raise TransportError(f"{self._life.where}: link lost: {await self._why()}")
 
@@ -66,7 +68,8 @@ class PodChannel:
 
     async def _why(self) -> str:
         """What broke the stream: only the API server knows whether the pod is still there."""
-        what = self._stream.why_closed or "the stream ended"
+        ended = self._stream.ended
+        what = f"the front was killed ({ended.code})" if ended is not None else self._stream.why_closed
         try:
             async with self._life.translated():
                 return f"{what}; {await self._life.what_became(self._container)}"
@@ -78,7 +81,7 @@ class PodChannel:
         if ended is None:
             return None
         if ended.code is not None:
-            return ended.code
+            return ended.code if ended.code < KILLED else None  # by a signal: that says nothing about its Python
         return NOT_FOUND if await self._cannot_start() else None
 
     async def _cannot_start(self) -> bool:

@@ -138,7 +138,7 @@ class PodLife:
             return verdict.why
         if now is None:
             return f"its container does not run: {verdict.why}"
-        return "its container still runs" + (f" ({verdict.why})" if verdict.why else "")
+        return f"the cluster says that its container still runs{f' ({verdict.why})' if verdict.why else ''}"
 
     # -- having it
 

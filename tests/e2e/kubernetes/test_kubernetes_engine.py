@@ -1,0 +1,259 @@
+"""Sweeps in pods of a real cluster: what is measured, what the record knows, and what a bad day costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace, TestCluster, until
+from engine.helpers_engine import Told, command, make_plan, only, record
+from sidewinder.engine import Engine
+from sidewinder.model import Device, Plan, Policy, RetryPolicy
+from sidewinder.transports import kubernetes_exec
+from sidewinder.transports.kubernetes_cluster import Cluster
+from sidewinder.transports.kubernetes_errors import Refused
+
+CONTROLLER = Path(__file__).parents[2] / "engine" / "controller_script.py"
+POLICY = Policy(retry=RetryPolicy(backoff_s=1.0, max_backoff_s=3.0, max_attempts=5))
+# A run that says by a file that it began, and goes on until another file is there; both on the volume of the pod.
+HELD = (
+    "import os, time\n"
+    "open('/sidewinder/began', 'a').write('x')\n"
+    "while not os.path.exists('/sidewinder/go'): time.sleep(0.05)\n"
+    "print('n=1')\n"
+)
+
+
+class Sweep:
+    """One engine and what it told."""
+
+    def __init__(self, root: Path, plan: Plan) -> None:
+        self.root, self.plan, self.told = root, plan, Told()
+        self.engine = Engine(self.told)
+        self.engine.add_lab(str(root), plan)
+        self.engine.submit([(str(root), run_id) for run_id in plan.points])
+
+    def wait(self) -> dict[str, str]:
+        def is_over() -> bool:
+            return len(self.told.done) == len(self.plan.points) or self.told.crash is not None
+
+        until(is_over, f"all are done; told: {self.told.events[-8:]}", 2 * PATIENCE_S)
+        if self.told.crash is not None:
+            raise self.told.crash
+        assert self.engine.shutdown(30)
+        return {run_id: outcome for (_, run_id), outcome in self.told.done.items()}
+
+    def until_begun(self) -> None:
+        until(lambda: self.told.started, f"the point runs; told: {self.told.events[-8:]}")
+
+    def until_said(self, word: str) -> None:
+        until(lambda: any(word in json.dumps(event) for event in self.told.events), f"{word}: {self.told.events[-8:]}")
+
+    @property
+    def record(self) -> dict[str, Any]:
+        found: dict[str, Any] = record(self.root, self.plan, only(self.plan))
+        return found
+
+    @property
+    def ledger(self) -> list[str]:
+        path = self.root / "retries.jsonl"
+        return [json.loads(line)["event"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+Begin = Callable[..., Sweep]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    sweeps: list[Sweep] = []
+
+    def begin(points: list[dict[str, Any]], *devices: Device) -> Sweep:
+        plan = make_plan(tmp_path / "runs", points, devices=devices, policy=POLICY)
+        sweeps.append(Sweep(tmp_path / "runs", plan))
+        return sweeps[-1]
+
+    yield begin
+    for sweep in sweeps:
+        sweep.engine.shutdown(20)
+
+
+def held(device: Device) -> dict[str, Any]:
+    return command("python3", "-c", HELD, metrics={"n": r"n=(\d)"}, device=device.id)
+
+
+def inside(namespace: Namespace, code: str, name: str = "sidewinder-k8s") -> str:
+    """What a person's exec into the pod prints."""
+
+    async def ask() -> str:
+        cluster = Cluster(namespace.cluster.kubeconfig, None)
+        try:
+            path = f"{namespace.path}/pods/{name}"
+            _, out = await kubernetes_exec.run(cluster, path, "agent", ["python3", "-c", code])
+            return out.decode()
+        except Refused:  # no container runs in it just now
+            return ""
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def let_go(namespace: Namespace) -> None:
+    until(lambda: inside(namespace, "open('/sidewinder/go', 'w'); print('gone')"), "it is let go")
+
+
+def begun(namespace: Namespace) -> int:
+    return len(
+        inside(namespace, "import os;p='/sidewinder/began';print(open(p).read() if os.path.exists(p) else '')").strip()
+    )
+
+
+def test_a_sweep_on_three_pods_and_what_its_records_know(namespace: Namespace, begin: Begin) -> None:
+    devices = [
+        namespace.device("small", cpu="250m"),
+        namespace.device("half"),
+        namespace.device("free", cpu=None, memory=None),
+    ]
+    points = [
+        command("sh", "-c", f"echo n={n}", metrics={"n": r"n=(\d)"}, device=device.id, parameters={"i": n})
+        for device in devices
+        for n in range(4)
+    ]
+    sweep = begin(points, *devices)
+    assert set(sweep.wait().values()) == {"ok"}
+    for run_id, point in sweep.plan.points.items():
+        written = record(sweep.root, sweep.plan, run_id)
+        device, pod = written["device"], written["device"]["pod"]
+        assert device["kind"] == "kubernetes"
+        assert written["metrics"]["n"] == point.parameters["i"]
+        assert pod["namespace"] == namespace.name
+        there = namespace.pod(pod["name"])
+        status = there["status"]["containerStatuses"][0]
+        assert pod["uid"] == there["metadata"]["uid"]
+        assert (pod["node"], pod["container_id"]) == (there["spec"]["nodeName"], status["containerID"])
+        assert (pod["image_id"], pod["restarts"]) == (status["imageID"], 0)
+        assert pod["node_info"]["kubelet"].startswith("v1.")
+        quota = device["placement"].get("cpu_quota_cores")
+        assert (pod["qos"], pod.get("asked", {}).get("cpu"), quota) == {
+            "small": ("Guaranteed", "250m", 0.25),
+            "half": ("Guaranteed", "500m", 0.5),
+            "free": ("BestEffort", None, None),
+        }[point.device]
+    assert not sweep.ledger
+
+
+def test_a_child_that_takes_too_much_memory_is_a_result(namespace: Namespace, begin: Begin) -> None:
+    device = namespace.device(memory="96Mi")
+    eats = command("python3", "-c", "x = bytearray(400 << 20); print('n=1')", metrics={"n": r"n=(\d)"}, device="k8s")
+    sweep = begin([eats], device)
+    assert set(sweep.wait().values()) == {"failed"}
+    written = sweep.record
+    assert written["failure"]["class"] == "memory"
+    assert [attempt["n"] for attempt in written["attempts"]] == [1], "measured once"
+    assert namespace.pod()["status"]["phase"] == "Running"
+
+
+def test_a_pod_that_is_deleted_during_a_run(namespace: Namespace, begin: Begin) -> None:
+    device = namespace.device()
+    sweep = begin([held(device)], device)
+    sweep.until_begun()
+    first = until(lambda: begun(namespace) and namespace.pod(), "it runs")
+    namespace.delete_pod(grace_s=0)
+    until(lambda: (namespace.pod() or first)["metadata"]["uid"] != first["metadata"]["uid"], "it is made anew")
+    until(lambda: (namespace.pod()["status"].get("phase")) == "Running", "and runs")
+    let_go(namespace)
+    assert set(sweep.wait().values()) == {"ok"}
+    written = sweep.record
+    assert [(attempt["n"], attempt["outcome"]) for attempt in written["attempts"]] == [(1, "lost"), (2, "ok")]
+    assert written["device"]["pod"]["uid"] == namespace.pod()["metadata"]["uid"] != first["metadata"]["uid"]
+    assert any("deleted" in line for line in (sweep.root / "retries.jsonl").read_text().splitlines())
+
+
+def test_a_container_that_is_restarted_during_a_run_is_another_boot(namespace: Namespace, begin: Begin) -> None:
+    """The pod's volume keeps the agent's state over it: only the container's identity tells that the run is lost."""
+    device = namespace.device()
+    sweep = begin([held(device)], device)
+    sweep.until_begun()
+    until(lambda: begun(namespace) == 1, "it runs")
+    inside(namespace, "import os, signal; os.kill(1, signal.SIGTERM)")
+    until(lambda: namespace.pod()["status"]["containerStatuses"][0]["restartCount"] == 1, "it is restarted")
+    let_go(namespace)
+    assert set(sweep.wait().values()) == {"ok"}
+    written = sweep.record
+    assert [(attempt["n"], attempt["outcome"]) for attempt in written["attempts"]] == [(1, "lost"), (2, "ok")]
+    assert written["device"]["pod"]["restarts"] == 1
+    assert begun(namespace) == 2
+
+
+def test_a_controller_that_is_killed_and_comes_back(namespace: Namespace, tmp_path: Path) -> None:
+    device = namespace.device()
+    plan = make_plan(tmp_path / "runs", [held(device)], devices=[device], policy=POLICY)
+    argv = [sys.executable, str(CONTROLLER), str(tmp_path / "runs")]
+    first = subprocess.Popen(argv)
+    try:
+        until(lambda: namespace.pod() and begun(namespace) == 1, "it runs")
+    finally:
+        first.kill()
+        first.wait()
+    let_go(namespace)
+    again = subprocess.run(argv, capture_output=True, check=True, timeout=PATIENCE_S)
+    assert json.loads(again.stdout) == {only(plan): "ok"}
+    written = record(tmp_path / "runs", plan, only(plan))
+    assert [attempt["n"] for attempt in written["attempts"]] == [1]
+    assert any("taken over" in warning for warning in written["warnings"])
+    assert begun(namespace) == 1, "one execution"
+
+
+@pytest.fixture
+def own(test_cluster: TestCluster) -> Iterator[TestCluster]:
+    if not test_cluster.is_own:
+        pytest.skip("cuts cables and kills kubelets: only on a cluster that the tests started")
+    yield test_cluster
+    for node in ("node1", "node2"):
+        test_cluster.node(node, "heal")
+        until(lambda node=node: test_cluster.has_ready(node), f"{node} is well again")
+
+
+def test_a_kubelet_that_is_killed_during_a_run(own: TestCluster, namespace: Namespace, begin: Begin) -> None:
+    device = namespace.device(node_name="node2")
+    sweep = begin([held(device)], device)
+    sweep.until_begun()
+    until(lambda: begun(namespace) == 1, "it runs")
+    uid = namespace.pod()["metadata"]["uid"]
+    own.node("node2", "stop-kubelet")
+    try:
+        sweep.until_said("link_lost")
+    finally:
+        own.node("node2", "start-kubelet")
+    let_go(namespace)
+    assert set(sweep.wait().values()) == {"ok"}
+    written = sweep.record
+    assert [attempt["n"] for attempt in written["attempts"]] == [1], "one attempt, attached to again"
+    assert written["device"]["pod"]["uid"] == uid
+    assert written["device"]["pod"]["node"] == "node2"
+    assert sweep.ledger == ["link_lost", "reconnected"]
+
+
+def test_a_link_that_is_cut_during_a_run_loses_nothing(own: TestCluster, namespace: Namespace, begin: Begin) -> None:
+    device = namespace.device(node_name="node2")
+    sweep = begin([held(device)], device)
+    sweep.until_begun()
+    until(lambda: begun(namespace) == 1, "it runs")
+    own.node("node2", "cut")
+    try:
+        sweep.until_said("nothing was heard of the container")
+    finally:
+        own.node("node2", "heal")
+    let_go(namespace)
+    assert set(sweep.wait().values()) == {"ok"}
+    written = sweep.record
+    assert [attempt["n"] for attempt in written["attempts"]] == [1]
+    assert sweep.ledger == ["link_lost", "reconnected"]
+    assert any("the link was lost" in warning for warning in written["warnings"])
