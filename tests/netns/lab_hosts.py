@@ -13,6 +13,7 @@ Clocks cannot be namespaced but for the monotonic one, which is the machine's: s
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import itertools
 import json
@@ -45,6 +46,7 @@ MARK = "sidewinder test lab"
 _numbers = itertools.count()
 
 
+@functools.cache
 def why_not() -> str | None:
     """What this machine lacks to have lab hosts; None: nothing."""
     if sys.platform != "linux":
@@ -59,8 +61,14 @@ def why_not() -> str | None:
         return f"lab hosts need {', '.join(missing)}: apt-get install {' '.join(missing)}"
     if shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") is None:
         return "lab hosts need a python3 that every account may run, in /usr/bin or /usr/local/bin"
-    probe = subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link"], capture_output=True)
-    return f"no namespaces can be made here: {probe.stderr.decode().strip()}" if probe.returncode else None
+    wanted = "ip link add b0 type bridge && ip link add v0 type veth peer name v1 && iptables -w -A INPUT -j DROP"
+    probe = subprocess.run(
+        ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-c", wanted],
+        capture_output=True,
+        check=False,
+    )
+    said = probe.stderr.decode(errors="replace").strip()
+    return f"lab hosts cannot be made here: {said}" if probe.returncode else None
 
 
 def _sshd() -> str | None:
