@@ -36,6 +36,9 @@ F = FailureClass
         pytest.param(Evidence("refused", error="digest_mismatch"), F.CONFIG, id="another model is there"),
         pytest.param(Evidence("refused", error="axis_not_applied"), F.CONFIG, id="the axis does not exist there"),
         pytest.param(Evidence("refused", error="not_idle"), F.TRANSPORT, id="somebody else works on the device"),
+        pytest.param(
+            Evidence("refused", error="input_lost"), F.TRANSPORT, id="what was brought there is gone or damaged"
+        ),
         pytest.param(Evidence("lease_expired"), F.TRANSPORT, id="the device stopped it while we were away"),
         pytest.param(Evidence("stopped"), F.TRANSPORT, id="an earlier controller stopped it"),
         pytest.param(Evidence("on_fire"), F.INTERNAL, id="a state nobody knows is our bug"),
