@@ -5,8 +5,6 @@ A key is answered for only after its record is on disk. Points that end in the e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sidewinder.core.instructions import Note
 from sidewinder.errors import PublishError
 from sidewinder.files.journal import adopted
@@ -34,14 +32,11 @@ class Ends:
         self._untold.add(session)
         self._outlines[session] = Outline(session)
 
-    def totals(self, session: Session) -> Mapping[str, Mapping[str, int]] | None:
-        """Once per lab, before its first start: how much there is of each device. None: it was told already."""
-        if session not in self._untold:
-            return None
-        self._untold.discard(session)
-        totals = session.totals()
-        self.notices.plan(session, totals)
-        return totals
+    def totals(self, session: Session) -> None:
+        """Once per lab, before its first start."""
+        if session in self._untold:
+            self._untold.discard(session)
+            self.notices.plan(session, session.totals())
 
     def already_done(self, session: Session, run_id: str, key: Key) -> None:
         self.notices.already_done(session, run_id, key)

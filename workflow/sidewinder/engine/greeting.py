@@ -1,4 +1,4 @@
-"""A greeting: each device with open points is called once before the first run of a sweep starts.
+"""A greeting: each device that has something to run is called once before the first run of a sweep starts.
 
 Devices that turn out to be one machine are told to a person before anything is measured on it. It costs a sweep
 the slowest of these calls, at most ``GREET_S``, once: the connections are kept, and a device that does not answer by
@@ -8,17 +8,15 @@ then is met when it starts its first run. Where all devices take turns anyway no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from sidewinder import machines
 from sidewinder.errors import ConfigError, DeviceFault, TransportError
 from sidewinder.model import Device
-from sidewinder.workloads import registry
 
 from .devices import DeviceLink
-from .session import Session
 
 GREET_S = 2.0
 LATE_S = 1.0  # those who answer later are told of together
@@ -31,27 +29,27 @@ class Greeting:
         self._tell = tell
         self._links: dict[str, DeviceLink] = {}
         self._groups: dict[str, str] = {}
+        self._uncalled: set[str] = set()
         self._guests: list[str] = []
         self._met: set[str] = set()
         self._told: set[tuple[str, ...]] = set()
         self._calling: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
 
-    def know(self, device: Device, link: DeviceLink) -> None:
-        """``device`` as the core sees it: its group is the one in which turns are taken."""
+    def know(self, device: Device, link: DeviceLink, *, is_well: bool) -> None:
+        """``device`` as the core sees it: its group is the one in which turns are taken. One that was not well when it
+        was last seen is met when it is asked anyway."""
         self._links[device.id] = link
         self._groups[device.id] = device.resource_group or device.id
+        if is_well:
+            self._uncalled.add(device.id)
         link.met = partial(self._has_answered, device.id)
 
-    def expect(self, session: Session, totals: Mapping[str, Mapping[str, int]]) -> None:
-        """Those of this lab that have something to measure (``totals``: how much), and were well when last seen."""
-        measured = {(point.device, point.backend) for point in session.plan.points.values()}
-        for name, count in totals.items():
-            backends = [backend for device, backend in measured if device == name]
-            key = session.device_key(name)
-            is_well = key in self._links and session.health.earlier(name) is None
-            if count["open"] and is_well and not all(_is_inline(backend) for backend in backends):
-                self._guests.append(key)
+    def expect(self, device: str) -> None:
+        """It has something to run."""
+        if device in self._uncalled:
+            self._uncalled.discard(device)
+            self._guests.append(device)
 
     async def over(self) -> None:
         """Whoever wants to start a run waits for this."""
@@ -79,9 +77,9 @@ class Greeting:
         try:
             while self._guests:
                 guests, self._guests = self._guests, []
-                if len(set(self._groups.values())) < 2:
+                if len({self._groups[device] for device in (*guests, *self._met)}) < 2:
                     continue
-                calls = [asyncio.ensure_future(self._call(guest)) for guest in dict.fromkeys(guests)]
+                calls = [asyncio.ensure_future(self._call(guest)) for guest in guests]
                 try:
                     await asyncio.wait(calls, timeout=GREET_S)
                 finally:
@@ -104,11 +102,3 @@ class Greeting:
             if devices not in self._told:
                 self._told.add(devices)
                 self._tell(machines.sentence(tuple(device.partition(":")[2] or device for device in devices)))
-
-
-def _is_inline(backend: str) -> bool:
-    """Whether its points end in the engine; no device is asked for them."""
-    try:
-        return bool(getattr(registry.get(backend), "inline", False))
-    except ConfigError:
-        return False

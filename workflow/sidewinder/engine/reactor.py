@@ -98,7 +98,7 @@ class Reactor:
             if devices is not None and name not in devices:
                 continue  # one that is down would be probed, and nobody waits for it
             self._links[device.id] = session.links[name]
-            self._greeting.know(device, session.links[name])
+            self._greeting.know(device, session.links[name], is_well=session.health.earlier(name) is None)
             session.links[name].tell = partial(self._ends.remark, session, name)
             # a sibling's runs are its own business: devices shared by two controllers share no turns
             in_flight = session.in_flight(name) if self._whole_sweep else ()
@@ -109,7 +109,7 @@ class Reactor:
 
     def submit(self, session: Session, items: Iterable[tuple[Key, str]]) -> None:
         """Points of one lab. What is done already is reported so and not measured, unless a person forced it."""
-        self._begin(session)
+        self._ends.totals(session)
         works = []
         for key, run_id in items:
             if run_id not in session.forced and session.is_done(run_id):
@@ -119,13 +119,8 @@ class Reactor:
                 works.append(self._open(session, run_id, key, None))
         self._queue(works)
 
-    def _begin(self, session: Session) -> None:
-        totals = self._ends.totals(session)
-        if totals is not None:
-            self._greeting.expect(session, totals)
-
     def submit_shard(self, session: Session, name: str, run_ids: Sequence[str], key: Key) -> None:
-        self._begin(session)
+        self._ends.totals(session)
         shard = Shard(session, name, run_ids, key)
         works = []
         for run_id in run_ids:
@@ -146,10 +141,13 @@ class Reactor:
         job = PointJob(session, run_id, key)
         job.shard = shard
         self._jobs[work.work_id] = job
+        if not job.inline:
+            self._greeting.expect(work.device)
         return work
 
     def submit_job(self, work: Work, job: Job) -> None:
         self._jobs[work.work_id] = job
+        self._greeting.expect(work.device)
         self._queue([work])
 
     def submit_exclusive(self, key: Key, run: Run, cores: int = 1) -> None:
