@@ -7,6 +7,7 @@ on the hosts at the end), ``witness/<host>/`` (the traces of the workloads); and
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -97,8 +98,17 @@ class Evidence:
         point = self.points[name]
         return self.records.get((point["device"], point["run_id"]), {})
 
+    @cached_property
+    def _ended_s(self) -> dict[tuple[str, int], float]:
+        ended = [line for line in self.journal if line.get("event") == "ended" and "utc" in line]
+        return {(line["run_id"], line["n"]): self.at_s(line["utc"]) for line in ended}
+
     def published_s(self, device: str, run_id: str) -> float:
-        return self.wall_to_s((self.root / "records" / device / f"{run_id}.json").stat().st_mtime)
+        """When its record was there for sure: the journal says so just afterwards; Snakemake touches the file later."""
+        path = self.root / "records" / device / f"{run_id}.json"
+        attempts = self.records.get((device, run_id), {}).get("attempts", ())
+        last = max((attempt["n"] for attempt in attempts), default=0)
+        return min(self.wall_to_s(path.stat().st_mtime), self._ended_s.get((run_id, last), math.inf))
 
     @cached_property
     def executions(self) -> list[Execution]:

@@ -87,10 +87,15 @@ def results_are_not_retried(e: Evidence) -> tuple[list[str], str]:
 def repeats_are_told(e: Evidence) -> tuple[list[str], str]:
     broken: list[str] = []
     claims: dict[str, set[int]] = defaultdict(set)
+    accepted_s = {point["run_id"]: point["accepted_s"] for point in e.points.values() if "accepted_s" in point}
+    later: dict[str, set[int]] = defaultdict(set)  # claimed when the record was there, then killed, then accepted
     ended: dict[str, set[int]] = defaultdict(set)
     for line in e.journal:
         if line.get("event") in ("claimed", "adopted"):
-            claims[line["run_id"]].add(line["n"])
+            run_id = line["run_id"]
+            claims[run_id].add(line["n"])
+            if run_id in accepted_s and e.at_s(line["utc"]) > e.published_s(line["device"], run_id):
+                later[run_id].add(line["n"])
         elif line.get("event") == "ended":
             ended[line["run_id"]].add(line["n"])
     told: dict[str, list[Json]] = defaultdict(list)
@@ -113,7 +118,7 @@ def repeats_are_told(e: Evidence) -> tuple[list[str], str]:
         last = max((attempt["n"] for attempt in record.get("attempts", ())), default=None)
         if last is None or record.get("failure", {}).get("class") == "not_attempted":
             continue
-        if last != max(claims[run_id], default=None):
+        if last != max(claims[run_id] - later[run_id], default=None):
             broken.append(f"{device}/{run_id} is the result of attempt {last}, the journal knows {claims[run_id]}")
         warnings = " ".join(record.get("warnings", ()))
         for event, word in (("adopted", "taken over"), ("reattached", "taken over"), ("reconnected", "the link was")):
@@ -295,15 +300,14 @@ def what_is_missing_is_absent(e: Evidence) -> tuple[list[str], str]:
 
 def who_watches_is_not_in_the_way(e: Evidence) -> tuple[list[str], str]:
     watchers = sum(fault.kind == "watcher killed" for fault in e.faults)
-    broken = []
     report = e.root / "summary" / "report.html"
-    if not report.exists() or not report.stat().st_size:
-        broken.append("there is no report")
-    if not (e.root / "schedule.json").exists():
-        broken.append("there is no schedule.json, though it was deleted before the last invocation")
+    newest_s = max((e.published_s(*key) for key in e.records), default=0.0)
+    broken = []
+    if not report.exists() or e.wall_to_s(report.stat().st_mtime) < newest_s:
+        broken.append("there is no report that is newer than the last record")
     return (
         broken,
-        f"{watchers} lookers-on killed and schedule.json deleted under the controller; report and schedule are there",
+        f"{watchers} lookers-on killed and schedule.json deleted each time; the report is newer than all records",
     )
 
 
