@@ -166,7 +166,9 @@ class TestCluster:
 
 
 def _run(program: Path, name: str, *arguments: str) -> str:
-    done = subprocess.run([program, "--name", name, *arguments], capture_output=True, text=True, check=False, env=OUTSIDE)
+    done = subprocess.run(
+        [program, "--name", name, *arguments], capture_output=True, text=True, check=False, env=OUTSIDE
+    )
     assert done.returncode == 0, f"cluster {name} {arguments}: {done.stdout[-1000:]} {done.stderr[-3000:]}"
     return done.stdout
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sidewinder.errors import ConfigError, DeviceFault, PublishError
 from sidewinder.model import Device
 
-from . import board, stage
+from . import board, pods, stage
 from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     staging = actions.add_parser("stage", help="bring the models that the plan needs and these devices lack")
     staging.add_argument("names", metavar="NAME", nargs="*", help="devices of the lab (default: all)")
     add_lab_arguments(staging)
+    pods.add_actions(actions)
     add_lab_arguments(parser)
 
 
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
             return board.release(args)
         case "stage":
             return stage.run(args)
+        case action if action in pods.ACTIONS:
+            return pods.run(args)
         case _:
             return board.show(args)
 

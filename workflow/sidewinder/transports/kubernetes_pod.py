@@ -21,7 +21,7 @@ from sidewinder.model import Device
 from . import kubernetes_exec
 from .kubernetes_cluster import Cluster
 from .kubernetes_errors import Refused, Silent, translate, translate_admission
-from .kubernetes_spec import OWNER, SPEC_HASH, Manifest, container_name, manifest, pod_name
+from .kubernetes_spec import OWNER, SELECTOR, SPEC_HASH, Manifest, container_name, manifest, pod_name
 from .kubernetes_verdict import (
     Container,
     Pod,
@@ -113,6 +113,12 @@ class PodLife:
             raise
         return found
 
+    async def ours(self) -> list[Pod]:
+        """Every pod in that namespace that Sidewinder made, for whomever."""
+        async with self.translated():
+            found = await self.cluster.request("GET", await self.path(), query={"labelSelector": SELECTOR})
+            return list(found.get("items") or ())
+
     async def events(self, uid: str) -> str:
         """What the cluster last said of it; empty where it said nothing, or we may not ask."""
         query = {"fieldSelector": f"involvedObject.uid={uid},type=Warning"}
@@ -188,7 +194,7 @@ class PodLife:
         if whose != owner():
             raise DeviceFault(
                 f"{self.where}: that pod was made by {whose} from another config; it was not touched, a run may go on "
-                f"in it. Name another: devices.{self.device.id}.pod, or remove it: sidewinder devices clean "
+                f"in it. Name another: devices.{self.device.id}.pod, or remove it: sidewinder devices down "
                 f"{self.device.id} --force"
             )
         return False
@@ -243,8 +249,8 @@ class PodLife:
                 raise
 
     async def remove(self, *, force: bool = False, limit_s: float = GONE_TIMEOUT_S) -> bool:
-        """``devices down``: our pod is gone when this returns. False: there was none. Raises ``DeviceFault`` about a
-        stranger's, and without ``force`` about one that somebody else made."""
+        """Our pod is gone when this returns. False: there was none. Raises ``DeviceFault`` about a stranger's, and
+        without ``force`` about one that is in use or that somebody else made."""
         async with self.translated():
             found = await self.find()
             if found is None:
