@@ -53,7 +53,10 @@ def test_a_terminal_that_goes_away_costs_no_record(tmp_path: Path) -> None:
         assert snakemake.stdout.readline(), "it says something"
         snakemake.stdout.close()  # whoever watched is gone
         (lab.folder / "HOLD").unlink()
-        snakemake.wait(timeout=PATIENCE_S * 3)
+        try:
+            snakemake.wait(timeout=PATIENCE_S * 3)
+        finally:
+            snakemake.kill()
     written = records(lab.folder / "runs" / "demo")
     assert len(written) == 4
     assert {record["status"] for record in written.values()} == {"ok"}

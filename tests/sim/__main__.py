@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import secrets
+import signal
 import sys
 import time
 from collections import Counter
@@ -50,10 +53,15 @@ def replay(seed: int) -> int:
     return 0
 
 
+def _worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def main() -> int:
     if seed := os.environ.get("SEED"):
         return replay(int(seed))
-    count = max(CHUNK, int(os.environ.get("CAMPAIGNS") or 100_000))
+    count = max(CHUNK, int(os.environ.get("CAMPAIGNS") or 100_000) // CHUNK * CHUNK)
     first = secrets.randbelow(2**40)
     print(
         f"{count} campaigns, seeds {first} to {first + count - 1}; replay one: SEED=n python -m tests.sim", flush=True
@@ -62,7 +70,9 @@ def main() -> int:
     outcomes: Counter[str] = Counter()
     done = events = 0
     started_s = told_s = time.monotonic()
-    with Pool() as pool:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Pool(initializer=_worker) as pool, contextlib.suppress(KeyboardInterrupt):
+        # Ctrl-C, SIGTERM: what was seen by then is told
         for met, ended, happened, broken in pool.imap_unordered(campaigns, range(first, first + count, CHUNK)):
             faults += met
             outcomes += ended
@@ -75,10 +85,14 @@ def main() -> int:
             if time.monotonic() - told_s > EVERY_S:
                 told_s = time.monotonic()
                 print(f"{done} campaigns after {told_s - started_s:.0f} s, 0 violations", flush=True)
+        pool.close()
+        pool.join()
     print("faults: " + ", ".join(f"{number} {kind}" for kind, number in sorted(faults.items())))
     print("points: " + ", ".join(f"{number} {kind}" for kind, number in sorted(outcomes.items())))
-    print(f"{done} campaigns, {events} events, 0 violations in {time.monotonic() - started_s:.0f} s")
-    return 0
+    own, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = own.ru_utime + theirs.ru_utime
+    print(f"{done} campaigns, {events} events, 0 violations in {time.monotonic() - started_s:.0f} s, {cpu_s:.0f} CPU s")
+    return 0 if done == count else 130
 
 
 if __name__ == "__main__":

@@ -75,15 +75,14 @@ def _check_group(group: Group, held: int) -> None:
     assert held == group.held <= group.limit, (
         f"group {group.name}: {held} turns, {group.held} booked, {group.limit} allowed"
     )
-    kept = (
-        sum(len(lane.stragglers) for lane in group.members)
-        if group.limit < sum(len(m.slots) for m in group.members)
-        else 0
-    )
+    stragglers = slots = 0
+    may_ask, may_start = held < group.limit, held < group.room
+    for lane in group.members:
+        stragglers += len(lane.stragglers)
+        slots += len(lane.slots)
+        if may_ask:
+            assert not lane.may_ask(), f"group {group.name} keeps a turn and {lane.id} could ask with it"
+        if may_start:
+            assert not lane.is_ready(), f"group {group.name} has a turn to give and {lane.id} could use it"
+    kept = stragglers if group.limit < slots else 0
     assert group.room == group.limit - kept, f"group {group.name}: {kept} turns are kept, {group.room} booked as free"
-    if group.held < group.limit:
-        idle = [lane.id for lane in group.members if lane.may_ask()]
-        assert not idle, f"group {group.name} keeps a turn and {idle} could ask with it"
-    if group.held < group.room:
-        idle = [lane.id for lane in group.members if lane.is_ready()]
-        assert not idle, f"group {group.name} has a turn to give and {idle} could use it"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sidewinder.testing.simulation import Simulation
 
 MAX_EVENTS = 20_000
-PATIENCE_S = 3_000.0  # of a person whose device never comes back and may never be given up
+PATIENCE_S = 1_500.0  # of a person whose device never comes back and may never be given up
 CALL_AGAIN_S = 2.0
 UTC = "2026-01-01T00:00:00.000+00:00"  # nothing that decides reads it
 
@@ -175,7 +175,6 @@ class Invocation:
         self.disk_full_after -= 1
         if self.disk_full_after > 0:
             return False
-        self.stopped = True
         self.sim.injected["disk full"] += 1
         return True
 
@@ -192,6 +191,8 @@ class Invocation:
             del self.publishing[event.work_id]
         elif isinstance(event, ev.Journaled):
             self.disk.sync()
+        if isinstance(event, ev.JournalFailed | ev.PublishFailed):
+            self.stopped = True
         self.witness.before(event)
         made = self.campaign.handle(event, sim.clock.monotonic_s)
         sim.remember(event, made)

@@ -378,8 +378,8 @@ class Witness:
             else:
                 self.tests_failed[event.device] += 1
                 noted = any(isinstance(i, do.Note) and i.kind in ("probe_failed", "unanswered") for i in made)
-                out = self.campaign.lanes[event.device].out_of_service is not None
-                assert noted or out, f"promise 6: the failed probe of {event.device} is written down nowhere"
+                is_out = self.campaign.lanes[event.device].out_of_service is not None
+                assert noted or is_out, f"promise 6: the failed probe of {event.device} is written down nowhere"
         for lane, work_id, repeats in self._trials:
             if isinstance(lane.breaker.state, Open):
                 self.trial_failures[work_id] += 1
