@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.kubernetes.helpers_cluster import Namespace, TestCluster, until
+from e2e.kubernetes.helpers_cluster import PROJECT, Namespace, TestCluster, until
 from sidewinder.errors import ConfigError, DeviceFault, SidewinderError, TransportError
 from sidewinder.model import Device, Task
 from sidewinder.transports import kubernetes_pod, kubernetes_verdict
@@ -254,29 +254,47 @@ def test_a_container_that_does_not_stay_up(namespace: Namespace, monkeypatch: py
     assert "exit code 1" in text
 
 
-def test_an_account_that_may_not_exec(namespace: Namespace, tmp_path: Path) -> None:
+def account(namespace: Namespace, name: str, rules: list[dict[str, Any]], folder: Path) -> str:
+    """The kubeconfig of a new account that may do only this, and only in that namespace."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]}]
-    namespace.api("POST", f"{namespace.path}/serviceaccounts", {"metadata": {"name": "few"}})
-    namespace.api("POST", f"{rbac}/roles", {"metadata": {"name": "few"}, "rules": rules})
+    namespace.api("POST", f"{namespace.path}/serviceaccounts", {"metadata": {"name": name}})
+    namespace.api("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": rules})
     bound = {
-        "metadata": {"name": "few"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "few"},
-        "subjects": [{"kind": "ServiceAccount", "name": "few", "namespace": namespace.name}],
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace.name}],
     }
     namespace.api("POST", f"{rbac}/rolebindings", bound)
-    answer = namespace.api("POST", f"{namespace.path}/serviceaccounts/few/token", {"spec": {}})
+    answer = namespace.api("POST", f"{namespace.path}/serviceaccounts/{name}/token", {"spec": {}})
+    return with_token(namespace, answer["status"]["token"], folder / name)
 
-    def kubeconfig(token: str, name: str) -> str:
-        text = yaml.safe_load(Path(namespace.cluster.kubeconfig).read_text())
-        text["users"] = [{"name": text["users"][0]["name"], "user": {"token": token}}]
-        (tmp_path / name).write_text(yaml.safe_dump(text))
-        return str(tmp_path / name)
 
-    text = refused(namespace.device(kubeconfig=kubeconfig(answer["status"]["token"], "few")), DeviceFault)
+def with_token(namespace: Namespace, token: str, path: Path) -> str:
+    text = yaml.safe_load(Path(namespace.cluster.kubeconfig).read_text())
+    text["users"] = [{"name": text["users"][0]["name"], "user": {"token": token}}]
+    path.write_text(yaml.safe_dump(text))
+    return str(path)
+
+
+def test_the_role_of_the_docs_is_enough(namespace: Namespace, tmp_path: Path) -> None:
+    text = (PROJECT / "docs/kubernetes.md").read_text()
+    role = yaml.safe_load(next(part for part in text.split("```yaml")[1:] if "kind: Role" in part).partition("```")[0])
+    found = connect(namespace.device(kubeconfig=account(namespace, "lab", role["rules"], tmp_path)))
+    assert found["node"]
+    assert "node_info" not in found, "that takes more"
+
+
+def test_an_account_that_may_too_little(namespace: Namespace, tmp_path: Path) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]}]
+    text = refused(namespace.device(kubeconfig=account(namespace, "no-exec", rules, tmp_path)), DeviceFault)
     assert "forbidden" in text
     assert "the Role that is needed" in text
-    assert "log in again" in refused(namespace.device(kubeconfig=kubeconfig("gone", "bad")), DeviceFault)
+    rules[0]["verbs"] = ["get"]
+    text = refused(namespace.device("other", kubeconfig=account(namespace, "no-create", rules, tmp_path)), DeviceFault)
+    assert "cannot create resource" in text
+    assert "log in again" in refused(
+        namespace.device(kubeconfig=with_token(namespace, "gone", tmp_path / "bad")), DeviceFault
+    )
 
 
 def test_a_namespace_that_is_not_there(test_cluster: TestCluster, namespace: Namespace) -> None:
