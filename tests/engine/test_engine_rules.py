@@ -171,9 +171,9 @@ def test_a_run_that_is_lost_there_is_run_again_with_its_inputs(far: Far) -> None
         inputs=("in",),
         outputs=("out",),
     )
-    far.told.until(lambda told: ran(far) == ["ran"] and told.started, "it runs")
+    far.told.until(lambda told: ran(far) == ["ran"] and told.started and procs(far), "it runs")
     (far.work / "in").write_text("made anew")
-    (proc,) = far.state.glob("runs/*/rule-*/proc.json")
+    (proc,) = procs(far)
     os.kill(_runner(proc), signal.SIGKILL)
     (far.folder / "go").touch()
     far.told.wait(1)
@@ -182,6 +182,11 @@ def test_a_run_that_is_lost_there_is_run_again_with_its_inputs(far: Far) -> None
     assert ran(far) == ["ran", "ran"]
     assert (far.work / "out").read_text() == "made anew"
     assert not list(far.state.glob("runs/*/rule-*/work")), "also of the lost attempt"
+
+
+def procs(far: Far) -> list[Path]:
+    """Where runners say who they are: a moment after the command began."""
+    return [path for path in far.state.glob("runs/*/rule-*/proc.json") if path.stat().st_size]
 
 
 def _runner(proc: Path) -> int:
