@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from engine.helpers_engine import Told, make_plan, run
 from engine.helpers_scripted import NOTHING, scripted
 from sidewinder.engine import Engine
-from sidewinder.model import Device, RawResult
+from sidewinder.errors import ConfigError
+from sidewinder.model import Device, FailureClass, RawResult
 
 DEVICES = [Device(name, "ssh", resource_group="board", max_transport_failures=9) for name in ("a", "b")]
 
@@ -55,6 +57,21 @@ def test_a_member_that_does_not_answer_is_called_and_started_nothing(tmp_path, m
     machines["a"].refuse = ["connect"]
     assert set(run(root, plan_of(root, "a", "b")).done.values()) == {"ok"}
     assert events(root) == ["unanswered"]
+
+
+@pytest.mark.parametrize("group", [None, "board"])
+def test_what_is_missing_here_is_each_points_own_failure_in_a_group_too(tmp_path, machines, group):
+    def connect():
+        raise ConfigError("this key file is not there", key="devices.a.identity_file")
+
+    root = tmp_path / "runs"
+    machines["a"].on["connect"] = connect
+    points = [{"backend": "command", "command": ("true",), "device": name} for name in ("a", "b")]
+    plan = make_plan(root, points, devices=[replace(device, resource_group=group) for device in DEVICES])
+    told = run(root, plan)
+    ends = {plan.points[run_id].device: (told.done[key], told.failures[key]) for key in told.done for run_id in key[1:]}
+    assert ends["b"] == ("ok", None)
+    assert (ends["a"][0], ends["a"][1].failure_class) == ("failed", FailureClass.CONFIG)
 
 
 def test_after_a_kill_no_other_member_starts_beside_what_may_run(tmp_path, machines):
