@@ -162,7 +162,7 @@ def test_nobody_comes_back(tree: Tree) -> None:
 def test_the_network_is_gone_for_longer_than_the_lease(
     server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quicken(lease_s=3.0, connect_s=1.0, setter=monkeypatch.setattr)
+    quicken(lease_s=5.0, connect_s=1.0, setter=monkeypatch.setattr)
     with ProxyThread(server.port) as proxy:
         tree = Tree(tmp_path, server.device(port=proxy.port))
         try:
