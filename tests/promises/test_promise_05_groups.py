@@ -1,6 +1,6 @@
 """Promise 5: a resource group never holds more than its limit; a live member waits at most (members - 1) jobs; back-off
-and dead members hold no slot. What may still run counts: it keeps its turn until it is known to be over, at most for its
-lease.
+and dead members hold no slot. What may still run counts: it keeps its turn until it is known to be over, at most for
+its lease.
 
 Shown with real runs of three devices that share this machine, one of which hangs whoever calls it. What a member costs
 that dies in mid-run is told in seconds in ``tests/core/test_core_groups.py``.
