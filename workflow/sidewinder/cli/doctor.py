@@ -50,9 +50,19 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"findings": [finding._asdict() for finding in findings], "ok": _is_well(findings)})
     else:
-        bad = sum(finding.verdict == "fail" for finding in findings)
-        print("everything is there" if not bad else f"{bad} of {len(findings)} checks failed")
+        print(_sum(findings))
     return OK if _is_well(findings) else OPEN
+
+
+def _sum(findings: list[Finding]) -> str:
+    """The last line: what it comes to."""
+    bad = [finding for finding in findings if finding.verdict == "fail"]
+    warned = sum(finding.verdict == "warn" for finding in findings)
+    besides = f" ({warned} to know of, marked `warn`)" if warned else ""
+    if not bad:
+        return f"everything is there{besides}"
+    where = ", ".join(dict.fromkeys(finding.where for finding in bad))
+    return f"{len(bad)} of {len(findings)} checks failed{besides}; until that is mended, points stay open: {where}"
 
 
 def _is_well(findings: list[Finding]) -> bool:
@@ -61,7 +71,8 @@ def _is_well(findings: list[Finding]) -> bool:
 
 def _print(findings: list[Finding]) -> None:
     for finding in findings:
-        print(f"{finding.verdict:>4}  {finding.where}: {finding.what}: {finding.text}", flush=True)
+        text = finding.text.replace("\n", "\n        ")
+        print(f"{finding.verdict:>4}  {finding.where}: {finding.what}: {text}", flush=True)
 
 
 async def _all_devices(plan: Plan, args: argparse.Namespace) -> list[Finding]:
@@ -130,8 +141,9 @@ async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, lis
     try:
         async with link.client() as client:
             hello = await client.connect()
-            if hello.boot_id:
-                boots[device.id] = [hello.boot_id]
+            boot = link.facts.get("boot_id") or hello.boot_id  # the kernel's: two pods may lie on one node
+            if boot:
+                boots[device.id] = [str(boot)]
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
             remarks = [text for about, text in link.remarks.items() if about != "clock"]
             for finding in _conditions(device.id, link.facts, link.clock.entry(), remarks):
@@ -141,7 +153,7 @@ async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, lis
             for finding in await _models(plan, device, client, digest):
                 yield finding
     except SidewinderError as error:
-        yield Finding(device.id, "agent", "fail", str(error))
+        yield Finding(device.id, "not reached", "fail", str(error))
     finally:
         await link.close()
 
