@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from sidewinder.agent.source import PYTHON_FLAGS
 from sidewinder.transports import kubernetes_keeper as keeper
 from sidewinder.transports.kubernetes_spec import KEEPER
-from sidewinder.agent.source import PYTHON_FLAGS
 
 PATIENCE_S = 60.0
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a container is Linux")
