@@ -67,6 +67,8 @@ def test_the_board_names_state_reason_evidence_and_next_probe(say: Callable[...,
     assert out.count("next probe: at the start of the next run") == 2
     assert "sidewinder devices release pi4" in out
     assert "new    unknown" in out, "nobody has told: unknown is its own answer"
+    assert "last seen: quarantined" not in out, "the change that brought it is no evidence"
+    assert out.endswith("unknown: no run has told of it yet; to look now: sidewinder doctor\n")
 
 
 def test_beside_a_running_sweep_the_next_probe_has_its_time(say: Callable[..., tuple[int, str, str]]) -> None:

@@ -147,7 +147,8 @@ def test_doctor_names_the_missing_model_and_the_device_that_cannot_be_reached(la
     said = lab.say("doctor")
     assert said.code == 1
     assert "fail  local: model m: models/gone.gguf is not there" in said.out
-    assert "fail  pi5: agent:" in said.out
+    assert "fail  pi5: not reached:" in said.out
+    assert said.out.endswith("until that is mended, points stay open: local, pi5\n")
 
 
 def test_doctor_refuses_a_device_that_the_lab_has_not(lab):

@@ -46,7 +46,7 @@ def row(name: str, entry: Mapping[str, Any] | None, told: Mapping[str, Any], run
     found: dict[str, Any] = {"state": state, "since_utc": entry.get("down_since_utc") or entry.get("utc")}
     if state in ("down", "quarantined"):
         found["reason"] = entry.get("reason")
-        found["evidence"] = entry.get("evidence") or entry.get("change")
+        found["evidence"] = entry.get("evidence")
         found["next_probe"] = (entry.get("next_probe_utc") if running else None) or NEXT_RUN
     found["failures"] = failures
     return {key: value for key, value in found.items() if value}
@@ -59,14 +59,17 @@ def lines(board: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
         if one["state"] in ("down", "quarantined"):
             parts[0] += f" since {one.get('since_utc', '?')}"
             parts.append(f"reason: {one.get('reason', 'not known')}")
-            if one.get("evidence") not in (None, one.get("reason")):
+            if one.get("evidence") and str(one["evidence"]) not in str(one.get("reason")):
                 parts.append(f"last seen: {one['evidence']}")
-            parts.append(f"next probe: {one['next_probe']}")
+            parts.append(f"next probe: {one['next_probe']}; a device that passes it is used again by itself")
             if one["state"] == "quarantined":
-                parts.append(f"sooner: sidewinder devices release {name}")
+                parts.append(f"to have it used without a probe: sidewinder devices release {name}")
         if one.get("failures"):
             parts.append(f"{one['failures']} failures on the way in the last run")
-        yield ("\n" + " " * (width + 4)).join(parts)
+        pad = "\n" + " " * (width + 4)
+        yield pad.join(part.replace("\n", pad + "  ") for part in parts)
+    if any(one["state"] == "unknown" for one in board.values()):
+        yield "unknown: no run has told of it yet; to look now: sidewinder doctor"
 
 
 def release(args: argparse.Namespace) -> int:
