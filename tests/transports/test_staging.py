@@ -258,7 +258,8 @@ def test_the_last_who_leaves_ends_the_transfer(tmp_path: Path) -> None:
         only = asyncio.create_task(client.stage(source, digest))
         await asyncio.wait_for(began.wait(), PATIENCE_S)
         only.cancel()
-        await asyncio.wait([only])
+        await asyncio.wait([only], timeout=PATIENCE_S)
+        assert only.done()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("stage ")]
 
     drive(tmp_path / "state", body)
