@@ -193,11 +193,12 @@ def lab(snakemake: Snakemake, tmp_path: Path) -> LabFolder:
 def test_the_allowance_of_a_rule_is_what_snakemake_was_given(lab: LabFolder) -> None:
     run = lab.run("never.txt", "--latency-wait", "1")
     assert run.rc == 1
-    (waited_s,) = re.findall(
+    waited_s = re.findall(
         r"message: .*did not write never\.txt\. Waited ([\d.]+) s .*\(--latency-wait is 1\); the working",
         run.text,
     )
-    assert float(waited_s) >= 1.0
+    assert len(waited_s) == 1, run.text
+    assert float(waited_s[0]) >= 1.0
     assert "something.txt" in run.text
 
 
