@@ -38,10 +38,10 @@ class Greeting:
 
     def know(self, device: Device, link: DeviceLink, *, is_well: bool) -> None:
         """``device`` as the core sees it: its group is the one in which turns are taken. One that was not well when it
-        was last seen is met when it is asked anyway."""
+        was last seen is met when it is asked anyway, and a pod, which has to be made first, when it is there."""
         self._links[device.id] = link
         self._groups[device.id] = device.resource_group or device.id
-        if is_well:
+        if is_well and device.kind != "kubernetes":
             self._uncalled.add(device.id)
         link.met = partial(self._has_answered, device.id)
 
