@@ -112,7 +112,7 @@ class Sweep:
 
     def finish(self) -> Told:
         self.told.wait(self.count)
-        assert self.engine.shutdown(20)
+        assert self.engine.shutdown(60)
         return self.told
 
 

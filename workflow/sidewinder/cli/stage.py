@@ -64,6 +64,7 @@ async def _device(plan: Plan, device: Device, quiet: bool) -> list[dict[str, Any
             told = await _bring(link, one, quiet)
             found.append(told)
             if not quiet:
+                print("\x1b[K" if sys.stderr.isatty() else "", end="", file=sys.stderr, flush=True)
                 print(_line(told), flush=True)
     finally:
         await link.close()
