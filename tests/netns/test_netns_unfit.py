@@ -66,7 +66,7 @@ def test_a_host_that_refuses_us_during_a_run(
         failure = one.record(run)["failure"]
         assert failure["class"] == "not_attempted"
         assert said in failure["message"] + str(failure["evidence"])
-    assert [argv[4:] for argv in sick.processes()] == [("a", "hold")], "what runs there is not known to be dead"
+    assert ("a", "hold") in [argv[4:] for argv in sick.processes()], "what runs there is not known to be dead"
 
     mend(sick)
     again = sweep(points, devices)
