@@ -75,13 +75,17 @@ class KubernetesTransport:
                     f"{error.status}): is the kubelet of {container.node} away?"
                 ) from error
             return None
-        # Between the look and the start the container may have ended: then this is the front of another life.
-        if not await self._is_same(life, container):
+        try:
+            # Between the look and the start the container may have ended: then this is the front of another life.
+            if await self._is_same(life, container):
+                self.facts = {"pod": await pod_facts(life, pod, container)}
+                self.agent_options["boot_id"] = container.identity
+                return PodChannel(stream, life, container)
+        except BaseException:
             await stream.close()
-            return None
-        self.agent_options["boot_id"] = container.identity
-        self.facts = {"pod": await pod_facts(life, pod, container)}
-        return PodChannel(stream, life, container)
+            raise
+        await stream.close()
+        return None
 
     @staticmethod
     async def _is_same(life: PodLife, container: Container) -> bool:

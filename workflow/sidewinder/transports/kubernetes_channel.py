@@ -69,7 +69,9 @@ class PodChannel:
     async def _why(self) -> str:
         """What broke the stream: only the API server knows whether the pod is still there."""
         ended = self._stream.ended
-        what = f"the front was killed ({ended.code})" if ended is not None else self._stream.why_closed
+        what = (
+            f"the front was killed ({ended.code})" if ended is not None else self._stream.why_closed or "it broke off"
+        )
         try:
             async with self._life.translated():
                 return f"{what}; {await self._life.what_became(self._container)}"

@@ -75,6 +75,7 @@ class PodLife:
         self._tell = tell or (lambda _: None)
         self._namespace: str | None = device.settings.get("namespace")
         self.told = ""
+        self.met = ""  # uid of the pod that was ready last: one that is not ready any more is another matter
 
     @property
     def creates(self) -> bool:
@@ -165,7 +166,10 @@ class PodLife:
 
     def ready(self, pod: Pod) -> tuple[Pod, Container] | None:
         container = container_of(pod, self.container) if judge(pod, self.container).state == "ready" else None
-        return (pod, container) if container is not None else None
+        if container is None:
+            return None
+        self.met = container.uid
+        return pod, container
 
     def is_right(self, pod: Pod) -> bool:
         """Whether it is what the config describes. Raises ``DeviceFault`` about a stranger's."""

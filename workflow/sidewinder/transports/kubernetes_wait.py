@@ -19,6 +19,7 @@ GONE_TIMEOUT_S: Final = 120.0  # a pod that is being deleted: its grace period, 
 LOOK_S: Final = 5.0  # at the latest, however silent the watch is
 QUOTA_PAUSE_S: Final = 5.0
 IN_USE_PAUSE_S: Final = 5.0
+AGAIN_S: Final = 20.0  # for a pod that was ready before
 _ABOUT: Final = {
     "image": ("its image cannot be had", ".image"),
     "reference": ("its container cannot be created", ""),
@@ -33,7 +34,7 @@ class Wait:
     def __init__(self, life: PodLife, limit_s: float, change: Callable[[str, float], Awaitable[None]]) -> None:
         self._life, self._change, self._limit_s = life, change, limit_s
         self._now_s = asyncio.get_running_loop().time
-        self._end_s = self._now_s() + limit_s
+        self._began_s = self._now_s()
         self._made = 0
         self._since: dict[tuple[str, str], float] = {}  # when a verdict was seen first
         self._terminating: tuple[str, float] = ("", 0.0)
@@ -53,12 +54,19 @@ class Wait:
                 if ready is not None:
                     return ready
                 pause_s = await self._look(pod, judge(pod, life.container))
-            left_s = self._end_s - self._now_s()
+            limit_s = self._limit_of(pod)
+            left_s = self._began_s + limit_s - self._now_s()
             if left_s <= 0:
-                await self._give_up(pod)
+                await self._give_up(pod, limit_s)
             if pause_s:
                 await self._change(life.name, max(0.05, min(pause_s, left_s)))
             pod = await life.find()
+
+    def _limit_of(self, pod: Pod | None) -> float:
+        """A pod that was ready before is waited for shortly: who calls waits by himself for what is away."""
+        if pod is None or pod["metadata"]["uid"] != self._life.met or pod["metadata"].get("deletionTimestamp"):
+            return self._limit_s
+        return min(self._limit_s, AGAIN_S)
 
     async def _replace(self, pod: Pod) -> float:
         life = self._life
@@ -130,17 +138,17 @@ class Wait:
         said = f". Events: {events}" if events and events not in verdict.why else ""
         raise DeviceFault(f"{life.where}: {text}: {verdict.why}{said}. Correct devices.{device}{key}")
 
-    async def _give_up(self, pod: Pod | None) -> NoReturn:
+    async def _give_up(self, pod: Pod | None, limit_s: float) -> NoReturn:
         life = self._life
         why = life.told
         is_there = pod is not None and not pod["metadata"].get("deletionTimestamp")
         if pod is not None and is_there and life.is_right(pod):
             why = await self._why(pod, judge(pod, life.container)) or why
             await self._give_back(pod)
-        raise TransportError(f"{life.where}: not ready within {self._limit_s:g} s: {why or 'nothing is known of it'}")
+        raise TransportError(f"{life.where}: not ready within {limit_s:g} s: {why or 'nothing is known of it'}")
 
     async def _give_back(self, pod: Pod) -> None:
         """A pod that never started ends itself never either."""
-        if self._life.creates and is_ours(pod):
+        if self._life.creates and is_ours(pod) and pod["metadata"]["uid"] != self._life.met:
             with suppress(SidewinderError, Refused):
                 await self._life.delete(pod["metadata"]["uid"])

@@ -1,0 +1,299 @@
+"""What a healthy API server never does: it is overloaded, forgets, talks nonsense, falls silent. How it is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import WSMsgType, web
+
+from sidewinder.errors import ConfigError, TransportError
+from sidewinder.model import Device
+from sidewinder.transports import kubernetes_channel, kubernetes_cluster, kubernetes_exec, kubernetes_watch
+from sidewinder.transports.kubernetes_channel import PodChannel
+from sidewinder.transports.kubernetes_cluster import Cluster
+from sidewinder.transports.kubernetes_errors import Refused
+from sidewinder.transports.kubernetes_pod import PodLife
+from sidewinder.transports.kubernetes_verdict import Container
+
+PATIENCE_S = 60.0
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """Answers every request by ``handler``; what was asked is kept."""
+
+    def __init__(self, handler: Handler, folder: Path) -> None:
+        self._handler, self._folder = handler, folder
+        self.asked: list[web.Request] = []
+        self.at_s: list[float] = []
+        self.port = 0
+
+    async def __aenter__(self) -> Server:
+        self._runner = web.ServerRunner(web.Server(self._serve), handle_signals=False, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(request)  # type: ignore[arg-type]
+        self.at_s.append(time.monotonic())
+        return await self._handler(request)  # type: ignore[arg-type]
+
+    def kubeconfig(self, user: dict[str, Any] | None = None, **cluster: str) -> str:
+        found = {"server": f"http://127.0.0.1:{self.port}", **cluster}
+        text = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "lab"}}],
+            "clusters": [{"name": "c", "cluster": found}],
+            "users": [{"name": "u", "user": user or {"token": "t"}}],
+        }
+        path = self._folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(text))
+        return str(path)
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, handler: Handler, **options: Any) -> AsyncIterator[tuple[Server, Cluster]]:
+    async with Server(handler, folder) as server:
+        cluster = Cluster(server.kubeconfig(**options), None)
+        try:
+            yield server, cluster
+        finally:
+            await cluster.close()
+
+
+def script(*answers: web.Response | str) -> Handler:
+    """One answer after the other, the last one again and again."""
+    left = list(answers)
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, web.Response):
+            return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        return web.Response(text=answer)
+
+    return handle
+
+
+def drive(body: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await body()
+
+    asyncio.run(bounded())
+
+
+def status(code: int, **headers: str) -> web.Response:
+    return web.json_response({"message": "no", "reason": "R"}, status=code, headers=headers)
+
+
+def test_who_is_told_to_wait_waits(tmp_path: Path) -> None:
+    async def body() -> None:
+        answers = script(status(429, **{"Retry-After": "1"}), status(503), "{}")
+        async with serving(tmp_path, answers) as (server, cluster):
+            assert await cluster.request("GET", "/x") == {}
+            assert len(server.asked) == 3
+            assert server.at_s[1] - server.at_s[0] >= 1, "as long as it wished"
+
+    drive(body)
+
+
+def test_a_server_that_goes_on_failing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_cluster, "PAUSES_S", (0.01, 0.01))
+
+    async def body() -> None:
+        async with serving(tmp_path, script(status(500))) as (server, cluster):
+            with pytest.raises(Refused, match="500 R: no"):
+                await cluster.request("GET", "/x")
+            assert len(server.asked) == 3
+        async with serving(tmp_path, script(status(404))) as (server, cluster):
+            with pytest.raises(Refused):
+                await cluster.request("GET", "/x")
+            assert len(server.asked) == 1, "an answer is an answer"
+
+    drive(body)
+
+
+def test_nonsense_is_no_answer(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with serving(tmp_path, script("<html>captive portal</html>")) as (_, cluster):
+            with pytest.raises(TransportError, match="no JSON"):
+                await cluster.request("GET", "/x")
+
+    drive(body)
+
+
+def test_a_token_that_ran_out_is_had_anew(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("authorization") == "Bearer new":
+            return web.Response(text="{}")
+        token.write_text("new")
+        return status(401)
+
+    async def body() -> None:
+        async with serving(tmp_path, handle, user={"tokenFile": str(token)}) as (server, cluster):
+            assert await cluster.request("GET", "/x") == {}
+            assert len(server.asked) == 2
+        async with serving(tmp_path, script(status(401))) as (server, cluster):
+            with pytest.raises(Refused, match="401"):
+                await cluster.request("GET", "/x")
+            assert len(server.asked) == 2, "once anew, not for ever"
+
+    drive(body)
+
+
+def plugin(folder: Path, text: str) -> dict[str, Any]:
+    path = folder / "plugin.py"
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(0o755)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+
+
+def test_a_credential_plugin_is_asked(tmp_path: Path) -> None:
+    said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}
+
+    async def body() -> None:
+        user = plugin(tmp_path, f"print({json.dumps(said)!r})")
+        async with serving(tmp_path, script("{}"), user=user) as (server, cluster):
+            await cluster.request("GET", "/x")
+            assert server.asked[0].headers["authorization"] == "Bearer made"
+        user = plugin(tmp_path, "raise SystemExit('please log in')")
+        async with serving(tmp_path, script("{}"), user=user) as (server, cluster):
+            with pytest.raises(TransportError, match="please log in"):
+                await cluster.request("GET", "/x")
+            assert not server.asked
+
+    drive(body)
+
+
+def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Server(script("{}"), tmp_path) as proxy:
+            there = {"server": "http://cluster.invalid:99", "proxy-url": f"http://127.0.0.1:{proxy.port}"}
+            cluster = Cluster(proxy.kubeconfig(**there), None)
+            await cluster.request("GET", "/x")
+            await cluster.close()
+            assert str(proxy.asked[0].url) == "http://cluster.invalid:99/x"
+
+    drive(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "words"),
+    [
+        (None, None, "no such kubeconfig"),
+        ("{", None, "cannot be used"),
+        ("just text", None, "cannot be used"),
+        ("{}", None, "cannot be used"),
+        ("good", "other", "other"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used(text: str | None, context: str | None, words: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Server(script("{}"), tmp_path) as server:
+            path = server.kubeconfig()
+            if text is None:
+                os.unlink(path)
+            elif text != "good":
+                Path(path).write_text(text)  # noqa: ASYNC240  # nothing else runs in this loop
+            with pytest.raises(ConfigError, match=words):
+                await Cluster(path, context).request("GET", "/x")
+
+    drive(body)
+
+
+def test_a_watch_goes_on_where_it_was_and_begins_anew_where_that_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_watch, "PAUSE_S", 0.01)
+
+    def line(kind: str, version: str, name: str = "p") -> str:
+        return json.dumps({"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}) + "\n"
+
+    listed = json.dumps({"metadata": {"resourceVersion": "5"}, "items": []})
+    gone = json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410}}) + "\n"
+    answers = script(
+        listed,
+        line("MODIFIED", "6") + line("BOOKMARK", "8"),
+        status(500),
+        gone,
+        listed,
+        status(410),
+        listed,
+        line("ADDED", "9", "other"),
+        line("DELETED", "10"),
+    )
+
+    async def body() -> None:
+        async with serving(tmp_path, answers) as (server, cluster):
+            async with kubernetes_watch.watch_of(cluster, "lab").waiting() as watch:
+                while len(server.asked) < 9:
+                    await watch.change("p", 0.05)
+                await watch.change("p", PATIENCE_S)  # the pod was deleted: told, not waited for
+            versions = [request.query.get("resourceVersion") for request in server.asked[:9]]
+            assert versions == [None, "5", "8", "8", None, "5", None, "5", "9"]
+            assert {request.query["labelSelector"] for request in server.asked} == {
+                "app.kubernetes.io/managed-by=sidewinder"
+            }
+
+    drive(body)
+
+
+@pytest.mark.parametrize("way", ["silent", "full"])
+def test_a_front_that_falls_silent_is_noticed(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_channel, "PING_S", 0.1)
+    monkeypatch.setattr(kubernetes_channel, "SILENT_S", 1.0)
+    heard: list[bytes] = []
+    is_over = asyncio.Event()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/exec"):
+            return status(404)  # what became of the pod? it was deleted
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        await socket.send_bytes(b"\x01hello")
+        if way == "full":
+            await is_over.wait()  # reads nothing at all
+        async for message in socket:
+            if message.type is WSMsgType.BINARY:
+                heard.append(message.data)
+        return socket
+
+    async def body() -> None:
+        async with serving(tmp_path, handle) as (_, cluster):
+            life = PodLife(Device("k8s", "kubernetes", settings={"image": "i", "namespace": "lab"}), cluster)
+            stream = await kubernetes_exec.start(cluster, await life.path("/p"), "agent", ["x"])
+            channel = PodChannel(stream, life, Container("p", "u", "n", "containerd://1", "now", 0))
+            assert await channel.read() == b"hello"
+            if way == "full":
+                writing = asyncio.create_task(channel.write(b"x" * 64_000_000))
+            with pytest.raises(TransportError, match=r"'k8s'.*nothing was heard of the container.*the pod was deleted"):
+                await channel.read()
+            is_over.set()
+            await channel.close()
+            if way == "full":
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+            else:
+                assert heard
+                assert all(b'"op":"ping"' in one.replace(b" ", b"") for one in heard if one[:1] == b"\0")
+
+    drive(body)
