@@ -33,7 +33,11 @@ class Channel(Protocol):
 
 class Transport(Protocol):
     """One device's way in. Raises ``TransportError`` (try again), ``DeviceFault`` (do not), or ``ConfigError`` (a file
-    or setting on this machine: a key that is missing), nothing else."""
+    or setting on this machine: a key that is missing), nothing else.
+
+    A transport may also have ``agent_options`` (what the shipped agent is told: ``state_dir``, ``boot_id``), ``facts``
+    (what the way alone knows of the device, read after ``open``), and ``tell`` (set by who opens: takes sentences about
+    why that lasts)."""
 
     device: Device
 
