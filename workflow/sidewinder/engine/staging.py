@@ -47,9 +47,9 @@ class Parcel(NamedTuple):
 def staged_model(model: Model | None, device: Device) -> str | None:
     """The model's file on this machine that is brought to ``device``; None: it has a path of its own there, or it is
     this machine."""
-    if model is None or device.kind == "local" or model.path_on(device.id) != model.stage:
+    if model is None or device.kind == "local" or model.paths.get(device.id) or model.path:
         return None
-    return None if model.paths.get(device.id) or model.path else model.stage
+    return model.stage
 
 
 def wanted_by(lab: Lab, point: Point, device: Device) -> tuple[Wanted, ...]:
