@@ -17,6 +17,16 @@ if os.environ.get("CI") == "true" and script() is None and os.environ.get(OPT_IN
     collect_ignore_glob = ["test_*.py"]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cables are pulled on a cluster of our own only: in CI on another one such tests are left out, not skipped."""
+    if os.environ.get("CI") == "true" and os.environ.get(OPT_IN) == "1":
+        gone = [
+            item for item in items if "own" in getattr(item, "fixturenames", ()) and "e2e/kubernetes" in item.nodeid
+        ]
+        config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item in items if item not in gone]
+
+
 @pytest.fixture(scope="session")
 def test_cluster() -> Iterator[TestCluster]:
     why = why_not()

@@ -32,7 +32,8 @@ PROJECT = Path(__file__).resolve().parents[3]
 OPT_IN = "SIDEWINDER_TEST_CLUSTER"
 HOW = (
     f"needs a cluster: with kind, `kind create cluster && {OPT_IN}=1 KUBECONFIG=~/.kube/config make test`; k3s and "
-    "others likewise (SIDEWINDER_TEST_IMAGE names an image with Python that its nodes can have)"
+    "others likewise (SIDEWINDER_TEST_IMAGE and SIDEWINDER_TEST_BARE_IMAGE name images with and without Python that its "
+    "nodes can have)"
 )
 OUTSIDE = dict(os.environ)  # as the session began: a cluster's files lie in the cache folder of who started it
 PROGRAMS = ("etcd", "containerd", "runc", "iptables", "busybox", "ip", "openssl", "gcc")
@@ -140,7 +141,9 @@ class TestCluster:
         self.image = os.environ.get("SIDEWINDER_TEST_IMAGE") or (
             "k8s.local/python:3.11" if here else "python:3.11-slim"
         )
-        self.bare_image = "k8s.local/busybox:1" if here else "busybox:1"
+        self.bare_image = os.environ.get("SIDEWINDER_TEST_BARE_IMAGE") or (
+            "k8s.local/busybox:1" if here else "busybox:1"
+        )
         self.pull_policy = "Never" if here else "IfNotPresent"
 
     @property

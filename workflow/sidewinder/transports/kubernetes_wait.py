@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 GONE_TIMEOUT_S: Final = 120.0  # a pod that is being deleted: its grace period, and a kubelet that takes its time
 LOOK_S: Final = 5.0  # at the latest, however silent the watch is
+SOON_S: Final = 3.0
 QUOTA_PAUSE_S: Final = 5.0
 IN_USE_PAUSE_S: Final = 5.0
 AGAIN_S: Final = 20.0  # for a pod that was ready before
@@ -123,6 +124,9 @@ class Wait:
                 await self._fail(pod, verdict)
             life.say(verdict.why)
             return min(LOOK_S, verdict.after_s - stood_s)
+        waited_s = self._now_s() - self._began_s
+        if waited_s < SOON_S:  # as every pod takes a moment: nothing to speak of
+            return SOON_S - waited_s
         life.say(await self._why(pod, verdict))
         return LOOK_S
 
