@@ -185,6 +185,7 @@ def test_the_display_names_each_device_and_the_run_ends_honestly(swept: tuple[La
     _, run = swept
     assert run.rc == 1
     assert "10 of 14 points are open" in run.text
+    assert len(re.findall("SAME MACHINE: .*good.*local", run.text)) == 1, "both answer here"
     assert "Traceback" not in run.text
     for device in HOLED:
         assert re.search(rf"^\[ *\d+/14\] (?:HOLE )?{device} ", run.text, re.M)
