@@ -1,7 +1,8 @@
 """A record: the one JSON file that says how a planned point ended. Here it is read, judged and published.
 
 A record is only ever believed as a whole: torn, empty, of another schema or of another run id is *broken*, which is
-never done. A failure never replaces an ok record, and a new ok keeps the old one under ``superseded/``.
+never done. A failure never replaces an ok record; a new ok keeps the old one, and a hole the failed result before it,
+under ``superseded/``.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def publish(
     """
     path = RunFolder(folder).record(device, run_id)
     data = encode(record)
-    if _keeps_ok(folder, device, run_id, path, data, record.get("status") == "ok", ops):
+    if _keeps_ok(folder, device, run_id, path, data, record, ops):
         return "kept_ok"
     atomic.publish(path, data, what="record", ops=ops)
     return "published"
@@ -157,7 +158,7 @@ def publish_many(
     for device, run_id, record in items:
         path = layout.record(device, run_id)
         data = encode(record)
-        if _keeps_ok(folder, device, run_id, path, data, record.get("status") == "ok", ops):
+        if _keeps_ok(folder, device, run_id, path, data, record, ops):
             results.append(entry_of(path, run_id, "kept_ok"))
         else:
             results.append(None)
@@ -226,24 +227,24 @@ def _values(data: bytes, *, lines: bool) -> Iterable[Any]:
 
 
 def _keeps_ok(
-    folder: str, device: str, run_id: str, path: str, data: bytes, new_is_ok: bool, ops: atomic.FileOps
+    folder: str, device: str, run_id: str, path: str, data: bytes, record: Mapping[str, Any], ops: atomic.FileOps
 ) -> bool:
-    """Whether an ok record stands against this failure. An ok that is about to be replaced is kept aside first."""
+    """Whether an ok record stands against this failure. What was measured and is about to be replaced by another ok, or
+    a failed result by a hole, is kept aside first: a night on which a device was away must not cost what is known."""
     try:
         old = _bytes_of(path)
     except OSError:
         return False
-    if status_in(old, run_id) != "ok":
-        return False
-    if not new_is_ok:
+    before, now = status_in(old, run_id), status_said(dict(record), run_id)
+    if before == "ok" and now != "ok":
         return True
-    if old != data:
+    if old != data and (before == "ok" or (before == "failed" and now == "hole")):
         _supersede(folder, device, run_id, path, old, ops)
     return False
 
 
 def _supersede(folder: str, device: str, run_id: str, path: str, old: bytes, ops: atomic.FileOps) -> None:
-    """A second name for the old ok record, durable before the new one takes its place: no kill point is without an ok.
+    """A second name for the old record, durable before the new one takes its place: no kill point is without it.
 
     The name comes from the content, so that the same command again after a kill makes no second copy.
     """
