@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from .errors import ConfigError
-from .model import Device, Model, Point
+from .model import KNOB_AXES, WORKLOAD_AXES, Device, Model, Point
 
 MAX_RUN_ID_CHARS: Final = 63  # a Kubernetes name; far below the 255 bytes of a file name (report B05)
 HASH_CHARS: Final = 12
@@ -40,18 +40,8 @@ _SCALARS = (
     "mode",
     "model",
     "model_sha256",
-    "quantization",
-    "prompt_tokens",
-    "output_tokens",
-    "context_tokens",
-    "batch_size",
-    "threads",
-    "governor",
-    "freq_khz",
-    "repetitions",
-    "warmup",
-    "flash_attention",
-    "kv_quantization",
+    *WORKLOAD_AXES,
+    *KNOB_AXES,
     "sample_hz",
     "metrics",
     "failover_from",

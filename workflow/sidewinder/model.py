@@ -99,6 +99,20 @@ class Model:
         return self.paths.get(device) or self.path or self.stage
 
 
+# The fields of a point that say what was computed, and those that say how: identity, records and placeholders of
+# commands are made of the same ones.
+WORKLOAD_AXES: Final = ("quantization", "prompt_tokens", "output_tokens", "context_tokens", "batch_size")
+KNOB_AXES: Final = (
+    "threads",
+    "governor",
+    "freq_khz",
+    "repetitions",
+    "warmup",
+    "flash_attention",
+    "kv_quantization",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """One planned measurement on exactly one device (mlsys' RunSpec, reference-systems M-14)."""

@@ -15,6 +15,8 @@ from typing import Any, Final
 from sidewinder.errors import InternalError
 from sidewinder.model import (
     EMPTY,
+    KNOB_AXES,
+    WORKLOAD_AXES,
     Device,
     Failure,
     FailureClass,
@@ -28,28 +30,8 @@ from sidewinder.model import (
 SCHEMA_VERSION: Final = 1
 
 # Fields of a point that say what was computed (M-44) and how (M-45); the others are identity, place or policy.
-_WORKLOAD_FIELDS: Final = (
-    "model",
-    "model_path",
-    "model_sha256",
-    "quantization",
-    "prompt_tokens",
-    "output_tokens",
-    "context_tokens",
-    "batch_size",
-)
-_KNOB_FIELDS: Final = (
-    "threads",
-    "governor",
-    "freq_khz",
-    "repetitions",
-    "warmup",
-    "flash_attention",
-    "kv_quantization",
-    "mode",
-    "priority",
-    "sample_hz",
-)
+_WORKLOAD_FIELDS: Final = ("model", "model_path", "model_sha256", *WORKLOAD_AXES)
+_KNOB_FIELDS: Final = (*KNOB_AXES, "mode", "priority", "sample_hz")
 
 _workload_of: Final = attrgetter(*_WORKLOAD_FIELDS)
 _knobs_of: Final = attrgetter(*_KNOB_FIELDS)

@@ -20,31 +20,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from sidewinder.errors import ConfigError, ParseError
-from sidewinder.model import EMPTY, Device, Found, Json, Measurement, Output, Point, RawResult, Task
+from sidewinder.model import (
+    EMPTY,
+    KNOB_AXES,
+    WORKLOAD_AXES,
+    Device,
+    Found,
+    Json,
+    Measurement,
+    Output,
+    Point,
+    RawResult,
+    Task,
+)
 
 from .base import DeviceView
 
 DEFAULT_TIMEOUT_S = 3600.0
 _PLACEHOLDER = re.compile(r"\{\{([^\W\d][\w.-]*)\}\}|\{([^\W\d][\w.-]*)\}")
 _EXTRA_KEYS = ("cwd", "env", "timeout_s")
-_AXES = (
-    "device",
-    "mode",
-    "model",
-    "model_path",
-    "quantization",
-    "prompt_tokens",
-    "output_tokens",
-    "context_tokens",
-    "batch_size",
-    "threads",
-    "governor",
-    "freq_khz",
-    "repetitions",
-    "warmup",
-    "flash_attention",
-    "kv_quantization",
-)
+_AXES = ("device", "mode", "model", "model_path", *WORKLOAD_AXES, *KNOB_AXES)
 
 
 class Command:
