@@ -32,8 +32,8 @@ PROJECT = Path(__file__).resolve().parents[3]
 OPT_IN = "SIDEWINDER_TEST_CLUSTER"
 HOW = (
     f"needs a cluster: with kind, `kind create cluster && {OPT_IN}=1 KUBECONFIG=~/.kube/config make test`; k3s and "
-    "others likewise (SIDEWINDER_TEST_IMAGE and SIDEWINDER_TEST_BARE_IMAGE name images with and without Python that its "
-    "nodes can have)"
+    "others likewise (SIDEWINDER_TEST_IMAGE and SIDEWINDER_TEST_BARE_IMAGE name images with and without Python that "
+    "its nodes can have)"
 )
 OUTSIDE = dict(os.environ)  # as the session began: a cluster's files lie in the cache folder of who started it
 PROGRAMS = ("etcd", "containerd", "runc", "iptables", "busybox", "ip", "openssl", "gcc")
@@ -199,15 +199,26 @@ def _shared(program: Path) -> Iterator[tuple[str, str]]:
         _bury(program, base)
         folder.mkdir(exist_ok=True)
         me.write_text(json.dumps(start_of(os.getpid())))
-        missing = [one for one in PROGRAMS if shutil.which(one) is None]
-        _run(program, name, "up", "--nodes", "2", *(["--install"] if missing else []))
-        kubeconfig = _run(program, name, "up", "--nodes", "2").split()[-1]
+        kubeconfig = _up(program, name)
     try:
         yield name, kubeconfig
     finally:
         with _locked(base):
             me.unlink()
             _bury(program, base)
+
+
+def _up(program: Path, name: str) -> str:
+    """Where its kubeconfig lies. On a busy machine a node may be there too late to be waited for: then once more."""
+    missing = [one for one in PROGRAMS if shutil.which(one) is None]
+    for is_last in (False, False, True):
+        try:
+            return _run(program, name, "up", "--nodes", "2", *(["--install"] if missing else [])).split()[-1]
+        except AssertionError:
+            _run(program, name, "down")
+            if is_last:
+                raise
+    raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager

@@ -60,8 +60,8 @@ class KubernetesTransport:
     async def _front(self, life: PodLife, pod: Pod, container: Container, *, is_last: bool) -> PodChannel | None:
         """None: not in this life of the container, or not just now."""
         try:
-            if not self._is_honest:
-                await self._check_honesty(life)
+            if not self._is_honest and not await self._starts_commands(life) and not is_last:
+                return None  # a container that ended a moment ago, or no such Python: then the front will say so
             argv = [python_of(self.device), *PYTHON_FLAGS, "-c", BOOTSTRAP]
             stream = await kubernetes_exec.start(life.cluster, await life.path(f"/{life.name}"), life.container, argv)
         except Refused as error:
@@ -93,19 +93,19 @@ class KubernetesTransport:
         now = life.ready(pod) if pod is not None else None
         return now is not None and now[1].identity == container.identity
 
-    async def _check_honesty(self, life: PodLife) -> None:
+    async def _starts_commands(self, life: PodLife) -> bool:
+        """Once, before the first measurement: whether a command gets its arguments as they are (M-86)."""
         argv = [python_of(self.device), *PYTHON_FLAGS, "-c", _ECHO, _CANARY]
         ended, out = await kubernetes_exec.run(life.cluster, await life.path(f"/{life.name}"), life.container, argv)
         if ended is None:
             raise TransportError(f"{life.where}: the first command in it had no end: the link broke")
-        if ended.code == 0:
-            if out != _CANARY.encode():
-                raise DeviceFault(
-                    f"{life.where}: arguments are changed on the way into the container: {_CANARY!r} arrived as "
-                    f"{out.decode('utf-8', 'replace')!r}. Is there a wrapper in the place of {python_of(self.device)}?"
-                )
-            self._is_honest = True
-        # else there is no such Python: the front will say so, with all that is known
+        if ended.code == 0 and out != _CANARY.encode():
+            raise DeviceFault(
+                f"{life.where}: arguments are changed on the way into the container: {_CANARY!r} arrived as "
+                f"{out.decode('utf-8', 'replace')!r}. Is there a wrapper in the place of {python_of(self.device)}?"
+            )
+        self._is_honest = ended.code == 0
+        return ended.code is not None
 
     async def close(self) -> None:
         life, self._life = self._life, None

@@ -80,11 +80,10 @@ class PodChannel:
 
     async def exit_code(self) -> int | None:
         ended = self._stream.ended
-        if ended is None:
-            return None
-        if ended.code is not None:
+        if ended is not None and ended.code is not None:
             return ended.code if ended.code < KILLED else None  # by a signal: that says nothing about its Python
-        return NOT_FOUND if await self._cannot_start() else None
+        # Never started, or a stream that broke under the source that was on its way to a command that never started.
+        return NOT_FOUND if not self._has_spoken and await self._cannot_start() else None
 
     async def _cannot_start(self) -> bool:
         """Whether the runtime cannot start this Python in a container that lives on.
