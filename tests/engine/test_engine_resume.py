@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -77,6 +78,30 @@ def test_killed_while_a_point_runs_then_it_is_taken_over(tmp_path):
     written = record(lab.root, lab.plan, only(lab.plan))
     assert [a["n"] for a in written["attempts"]] == [1]
     assert any("taken over" in warning for warning in written["warnings"])
+
+
+def test_a_repeat_before_the_kill_is_named_in_the_record_after_it(tmp_path):
+    """The soak found it: the ledger knew of the repeat, the record that the next controller wrote did not."""
+    lab = Lab(tmp_path, wait=True)
+    ledger = lab.root / "retries.jsonl"
+    first = lab.controller()
+    until(lambda: lab.ran() == ["0"], "the point runs")
+    (proc,) = (tmp_path / "agent/runs").glob("*/*.1/proc.json")
+    os.kill(json.loads(proc.read_text())["runner"], signal.SIGKILL)
+    until(lambda: lab.ran() == ["0", "0"], "it runs again")
+    until(lambda: '"repeat"' in ledger.read_text(), "the ledger says so")
+    first.kill()
+    first.communicate()
+    lab.go.touch()
+    assert lab.again() == {only(lab.plan): "ok"}
+    written = record(lab.root, lab.plan, only(lab.plan))
+    assert lab.ran() == ["0", "0"], "the second attempt was taken over"
+    assert [
+        word for word in ("attempt 1 failed on the way", "taken over") if word in " ".join(written["warnings"])
+    ] == [
+        "attempt 1 failed on the way",
+        "taken over",
+    ]
 
 
 def test_stopped_while_the_run_ends_then_killed_and_the_result_is_fetched(tmp_path):

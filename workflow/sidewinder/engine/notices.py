@@ -6,7 +6,7 @@ They are for people only. A display that breaks costs its line, never a measurem
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sidewinder.core.instructions import Note
@@ -154,6 +154,16 @@ def warning_of(note: Note) -> str | None:
         case "evicted":
             return f"an abandoned run ({fields.get('holder')}) was stopped on the device just before"
     return None
+
+
+def warnings_before(lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The sentences for what an earlier invocation wrote in the ledger and was killed before it wrote the record."""
+    for line in lines:
+        kind = "retry" if line["event"] in ("repeat", "preempted") else line["event"]
+        if kind in ("retry", "reattached", "adopted", "reconnected"):
+            sentence = warning_of(Note(kind, line["device"], line["run_id"], dict(line)))
+            if sentence:
+                yield sentence
 
 
 def write_ledger(session: Session, note: Note, job: Job | None) -> None:

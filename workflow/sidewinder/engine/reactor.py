@@ -40,6 +40,7 @@ from .dispatch import Dispatch
 from .ends import Ends
 from .greeting import Greeting
 from .jobs import Job
+from .notices import warnings_before
 from .ordinary import TURN, OrdinaryJobs, Run
 from .pointjob import PointJob
 from .session import Session
@@ -139,6 +140,8 @@ class Reactor:
         if work.work_id in self._jobs:
             raise InternalError(f"{run_id} was handed over twice")
         job = PointJob(session, run_id, key)
+        for sentence in warnings_before(session.told_before.get(run_id, ())):
+            job.warn(sentence)
         job.shard = shard
         self._jobs[work.work_id] = job
         if not job.inline:

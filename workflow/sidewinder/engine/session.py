@@ -13,7 +13,7 @@ from sidewinder import ids
 from sidewinder.core import order
 from sidewinder.core.events import Work
 from sidewinder.errors import ConfigError
-from sidewinder.files import journal, records
+from sidewinder.files import journal, ledger, records
 from sidewinder.files import plan as plan_file
 from sidewinder.files.done import Done
 from sidewinder.files.ledger import Ledger
@@ -58,6 +58,9 @@ class Session:
             raise
         self.journal = journal.Journal(root)
         self.health = Health(self.replay)
+        self.told_before = ledger.told_of(
+            root, self.replay.since
+        )  # what earlier invocations wrote of what is in flight
         self.ledger = Ledger(root)
         self.versions = {"sidewinder": sidewinder.__version__, "python": platform.python_version(), **(versions or {})}
         # Records of points that ended in the engine, to be published together: there is no run that could be lost.

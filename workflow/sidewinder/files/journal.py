@@ -36,6 +36,9 @@ class Replay:
     """What the journal says about the time before this controller."""
 
     in_flight: dict[str, Flight] = field(default_factory=dict)
+    since: dict[str, int] = field(
+        default_factory=dict
+    )  # of what is in flight: the first attempt that no record tells of
     highest: dict[str, int] = field(default_factory=dict)  # highest attempt ever claimed, by run id
     breakers: dict[str, dict[str, Any]] = field(default_factory=dict)  # last `breaker` entry, by device
     lines: int = 0
@@ -101,8 +104,10 @@ def _apply(entry: Mapping[str, Any], seen: Replay) -> bool:
         # A late line of an older attempt must not hide the one that may still run.
         if flying is not None and flying.n <= n:
             del seen.in_flight[run_id]
+            seen.since.pop(run_id, None)
     elif flying is None or flying.n <= n:
         seen.in_flight[run_id] = Flight(n, device)
+        seen.since.setdefault(run_id, n)
     return True
 
 
@@ -125,7 +130,8 @@ def compact(folder: str, *, limit_bytes: int = 32 << 20, ops: atomic.FileOps = a
         flight = seen.in_flight.get(run_id)
         lines.append({"event": "ended", "run_id": run_id, "n": n, "device": "", "outcome": "compacted"})
         if flight is not None:
-            lines[-1] = {"event": "claimed", "run_id": run_id, "n": flight.n, "device": flight.device}
+            claimed = {"event": "claimed", "run_id": run_id, "device": flight.device}
+            lines[-1:] = [{**claimed, "n": n} for n in sorted({seen.since[run_id], flight.n})]
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
     if 2 * len(data) > size:  # hardly anything to drop: doing it at every start would only lose the history
         return False

@@ -5,12 +5,22 @@ mlsys wrote it when the sweep ended, so that a killed controller lost it (M-119 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import appendlog, atomic
 from .layout import RunFolder
 
 _ERROR_CHARS = 600
+
+
+def told_of(folder: str, since: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:
+    """The lines about these run ids, from the attempt that is said on: what no record tells of yet."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for line in appendlog.read(RunFolder(folder).retries) if since else ():
+        if line is not None and (first := since.get(line.get("run_id", ""))) and line.get("attempt", 0) >= first:
+            told.setdefault(line["run_id"], []).append(line)
+    return told
 
 
 class Ledger(appendlog.AppendLog):
