@@ -128,7 +128,7 @@ def repeats_are_told(e: Evidence) -> tuple[list[str], str]:
                 if word not in warnings:
                     broken.append(f"{device}/{run_id}: the ledger says {event}, the record's warnings do not")
         before = [line for line in told[run_id] if line["event"] == "repeat" and line.get("attempt") == last - 1]
-        if before:
+        if before and last - 1 not in ended[run_id]:  # else it came to a result after all, and had a record of its own
             warned["repeat"] += 1
             if f"attempt {last - 1}" not in warnings:
                 broken.append(
