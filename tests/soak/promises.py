@@ -5,6 +5,7 @@ A verdict is ``kept`` with what it rests on, or ``BROKEN`` with the first few ca
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -291,8 +292,6 @@ def times_are_utc(e: Evidence) -> tuple[list[str], str]:
     documents: list[tuple[str, Any]] = [(f"{key[0]}/{key[1]}", record) for key, record in e.records.items()]
     documents += [(str(line.get("event")), line) for line in logs]
     if schedule.exists():
-        import json
-
         documents.append(("schedule.json", json.loads(schedule.read_text())))
     for where, document in documents:
         for key, value in _pairs(document):
