@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from sidewinder.errors import SidewinderError
+from sidewinder.errors import SidewinderError, TransportError
 from sidewinder.model import Device
 from sidewinder.transports.client import AgentClient
 from sidewinder.transports.kubernetes import KubernetesTransport
 
+TRIES = 5
 READY_S = 8.0  # of pods that are never ready
 
 
@@ -43,8 +44,12 @@ def connect(device: Device, said: list[str] | None = None) -> dict[str, Any]:
 
 
 def refused(device: Device, kind: type[SidewinderError], said: list[str] | None = None) -> str:
-    with pytest.raises(kind) as caught:
-        connect(device, said)
+    # On a busy machine an answer may not come in time, which says nothing of the device: the next try does.
+    for _ in range(TRIES):
+        with pytest.raises(SidewinderError) as caught:
+            connect(device, said)
+        if kind is TransportError or not isinstance(caught.value, TransportError):
+            break
     assert type(caught.value) is kind, "the very class: each says something else"
     assert f"{device.id!r}" in str(caught.value), "it names the device"
     return str(caught.value)
