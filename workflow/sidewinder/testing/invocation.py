@@ -150,8 +150,11 @@ class Invocation:
             if device in self.campaign.lanes:
                 sim.injected["quarantined"] += 1
                 self._deliver(ev.DeviceQuarantined(device, "somebody pulled the card"))
-        tired = sim.clock.monotonic_s - self.began_s > PATIENCE_S or self.deliveries > MAX_EVENTS // 4
-        if tired and not self.stopped and any(fake.is_dead for fake in sim.fakes.values()):
+        long = self.deliveries > MAX_EVENTS // 4
+        tired = long or sim.clock.monotonic_s - self.began_s > PATIENCE_S
+        # One that is away most of the time and is never given up may need a week for a run that outlives its link.
+        endless = long and any(device.give_up_after_s is None for device in sim.devices)
+        if tired and not self.stopped and (endless or any(fake.is_dead for fake in sim.fakes.values())):
             sim.injected["patience lost"] += 1
             self._stop(True)
 

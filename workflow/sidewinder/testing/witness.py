@@ -218,7 +218,7 @@ class Witness:
 
     def _is_beyond_reach(self, run: Run, now_s: float) -> bool:
         """What outlived its runner, and with it every lease: nobody could promise anything about that."""
-        return run.state == "lost" and now_s > run.heard_s + self.sim.outlives_s
+        return run.state == "lost" and now_s >= run.heard_s + self.sim.outlives_s
 
     def healed(self, attempt: AttemptId) -> None:
         run = self.sim.fakes[self.sim.home[attempt.work_id]].find(attempt)
