@@ -53,7 +53,7 @@ def test_a_sick_member_of_a_group_burns_nothing_of_the_others(
 ) -> None:
     machines = scripted(monkeypatch, *names)
     sick = machines["sick"]
-    # These machines keep no run alive, and the sick one is given up within milliseconds: with the lease of real ones the
+    # These machines keep no run alive, and the sick one is given up within milliseconds: with the lease of real ones a
     # start that may be on its way to it would keep its turn of the rack for a minute, as it must.
     monkeypatch.setattr(dispatch, "OUTLIVES_S", 0.0)
     if how == "unfit":
