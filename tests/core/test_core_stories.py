@@ -403,6 +403,34 @@ def test_a_run_of_this_controller_that_nobody_wants_is_ended_first() -> None:
         world.expect(do.Attach, "p")
 
 
+@pytest.mark.parametrize("end", ["proven", "lost"])
+def test_work_that_is_queued_while_its_left_over_run_is_being_ended_takes_the_kill_over(end: str) -> None:
+    """The simulation found it: the answer reached the wrong one of the two, which ended the engine."""
+    with World([PI]) as world:
+        world.queue("p", on="pi")
+        world.expect(do.Journal, "p")
+        world.happens(ev.Journaled(a("p")))
+        world.expect(do.StartAttempt, "p")
+        world.happens(ev.AttemptBusy(a("p"), "old#4", mine=True))
+        world.expect(do.Kill)
+        world.queue("old", on="pi", last_attempt=4, in_flight=True)
+        world.nothing()  # one kill, and one who waits for its answer
+        if end == "lost":
+            world.happens(ev.TransportFailed(a("old", 4), "connection reset"))
+            world.noted("transport_failure")
+            world.noted("retry", over=False)
+        else:
+            world.happens(ev.KillProven(a("old", 4)))
+            world.noted("retry", over=True)
+            assert world.expect(do.Journal, "old").attempt == a("old", 5)
+            world.happens(ev.Journaled(a("old", 5)))
+            world.expect(do.StartAttempt, "old", n=5)
+            world.happens(ev.AttemptStarted(a("old", 5)))
+            world.expect(do.Attach, "old")
+            world.ends("old")
+        assert world.expect(do.Journal, "p").attempt == a("p")  # its turn comes again
+
+
 def test_another_controllers_run_is_waited_for_without_a_turn_and_without_the_breaker() -> None:
     left = Device("left", "ssh", resource_group="board")
     right = Device("right", "ssh", resource_group="board")

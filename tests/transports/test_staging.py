@@ -185,14 +185,14 @@ def test_what_arrives_damaged_twice_is_the_devices_fault(tmp_path: Path) -> None
 
 
 def test_a_file_that_changes_while_it_is_brought_is_our_own_affair(tmp_path: Path) -> None:
-    source, digest = make_file(tmp_path / "model")
+    source, digest = make_file(tmp_path / "model", 12 * MIB)  # some of it is not read yet when it changes
 
     async def body(bench: Bench) -> None:
         client = await bench.client()
 
         async def rewrite(offset: int) -> None:
             if offset > MIB:
-                make_file(source, seed=2)
+                make_file(source, 12 * MIB, seed=2)
 
         Watched(client, rewrite)
         with pytest.raises(ConfigError, match="changed while it was brought"):

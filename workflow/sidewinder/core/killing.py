@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from sidewinder.core import events as ev
 from sidewinder.core import failing, service, stragglers
 from sidewinder.core import instructions as do
+from sidewinder.core.breaker import Trial
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, note, start
-from sidewinder.core.lifecycle import Evicting, Killing
+from sidewinder.core.lifecycle import QUEUED, Evicting, Kicked, Killing
 from sidewinder.model import AttemptId, FailureClass
 
 if TYPE_CHECKING:
@@ -22,6 +23,26 @@ if TYPE_CHECKING:
 def kill(item: Item, attempt: AttemptId, slot: int, cancelled: bool, out: list[Instruction]) -> None:
     item.state = Killing(attempt, slot, cancelled)
     out.append(do.Kill(attempt, item.lane.id))
+
+
+def inherit(c: Campaign, item: Item, attempt: AttemptId, out: list[Instruction]) -> None:
+    """``item`` is queued just while its attempt, which nobody had wanted, is being ended for another work. The kill is
+    its own from now on, with slot and turn, and the other waits for its turn again: an answer that two wait for would
+    reach the wrong one."""
+    lane, other = item.lane, c.evictions.pop(attempt)
+    slot: int = other.state.slot  # type: ignore[union-attr,assignment]
+    breaker = lane.breaker
+    trial = isinstance(breaker.state, Trial) and breaker.state.work_id == other.work_id
+    c.move(other, Kicked, QUEUED)
+    other.attempt = None
+    lane.points.push(other)
+    stragglers.forget(c, lane, item.work_id)
+    item.attempt = attempt
+    c.move(item, Kicked, Killing(attempt, slot, False))
+    if trial:
+        breaker.try_another()
+        lane.update_gate()
+    c.wake(lane)
 
 
 def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Instruction]) -> None:

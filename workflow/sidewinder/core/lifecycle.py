@@ -167,7 +167,7 @@ class Kicked(NamedTuple):
 #: (state, event) -> the states that may follow. Staying in the same state is written down too.
 TRANSITIONS: Final[Mapping[tuple[type[Any], type[Any]], frozenset[type[Any]]]] = {
     (Queued, Turn): frozenset({Claiming, Occupying}),
-    (Queued, Kicked): frozenset({Claiming}),
+    (Queued, Kicked): frozenset({Claiming, Killing}),
     (Queued, Drained): frozenset({Publishing, Moving}),
     (Queued, ev.CancelRequested): frozenset({Done}),
     (BackingOff, ev.TimerFired): frozenset({Queued}),
@@ -187,6 +187,7 @@ TRANSITIONS: Final[Mapping[tuple[type[Any], type[Any]], frozenset[type[Any]]]] =
     (Waiting, Turn): frozenset({Starting}),
     (Waiting, Drained): frozenset({Publishing, Moving}),
     (Waiting, ev.CancelRequested): frozenset({Done}),
+    (Evicting, Kicked): frozenset({Queued}),
     (Evicting, ev.KillProven): frozenset({Starting, Done}),
     (Evicting, ev.KillUnproven): frozenset({Publishing, Moving, Done}),
     (Evicting, ev.TransportFailed): frozenset({BackingOff, Publishing, Moving, Done}),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidewinder.core import events as ev
-from sidewinder.core import failover, stragglers
+from sidewinder.core import failover, killing, stragglers
 from sidewinder.core import instructions as do
 from sidewinder.core.breaker import Closed, HalfOpen, Open, Probing
 from sidewinder.core.instructions import Instruction
@@ -78,8 +78,11 @@ def on_points_queued(c: Campaign, event: ev.PointsQueued, out: list[Instruction]
         if item.doubtful:
             may_run(c, item, out)
         touched[item.lane.id] = item.lane
+        left = AttemptId(item.work_id, item.n)
         if c.stop is not None:
             cancel(c, item, out)
+        elif item.doubtful and left in c.evictions:
+            killing.inherit(c, item, left, out)
         else:
             enqueue(c, item, out)
     for lane in touched.values():
