@@ -39,7 +39,7 @@ def on_moved(c: Campaign, item: Item, event: ev.Moved, out: list[Instruction]) -
     assert isinstance(state, Moving)
     failure, to_device = state.failure, c.lanes[event.to_device]
     reason = str(failure.evidence["reason"])
-    copy = None if event.copy is None else service.admit(c, event.copy)
+    copy = None if event.copy is None else service.admit(c, event.copy, out)
     if copy is not None:
         copy.original = item.work_id
     if c.stop is not None:
@@ -56,7 +56,7 @@ def on_moved(c: Campaign, item: Item, event: ev.Moved, out: list[Instruction]) -
         note(item, "moved", out, to_device=to_device.name, reason=reason[:600], **known)
         if copy is not None:
             item.copy = copy.work_id
-            service.enqueue(c, copy, out)
+            service.take_in(c, copy, out)
             c.wake(copy.lane)
     item.state = Publishing(None, None, failure)
     out.append(do.Publish(item.work_id, None, failure))

@@ -74,22 +74,17 @@ def on_device_added(c: Campaign, event: ev.DeviceAdded, out: list[Instruction]) 
 def on_points_queued(c: Campaign, event: ev.PointsQueued, out: list[Instruction]) -> None:
     touched: dict[str, Lane] = {}
     for work in event.works:
-        item = admit(c, work)
-        if item.doubtful:
-            may_run(c, item, out)
+        item = admit(c, work, out)
         touched[item.lane.id] = item.lane
-        left = AttemptId(item.work_id, item.n)
         if c.stop is not None:
             cancel(c, item, out)
-        elif item.doubtful and left in c.evictions:
-            killing.inherit(c, item, left, out)
         else:
-            enqueue(c, item, out)
+            take_in(c, item, out)
     for lane in touched.values():
         c.wake(lane)
 
 
-def admit(c: Campaign, work: ev.Work) -> Item:
+def admit(c: Campaign, work: ev.Work, out: list[Instruction]) -> Item:
     lane = c.lanes.get(work.device)
     if lane is None:
         raise InternalError(f"{work.work_id!r} was queued for device {work.device!r}, which was never added")
@@ -100,7 +95,18 @@ def admit(c: Campaign, work: ev.Work) -> Item:
     if before is not None and not item.doubtful:
         item.n = max(item.n, before.n + 1)  # forced again within one invocation: numbers only grow
     c.items[work.work_id] = item
+    if item.doubtful:
+        may_run(c, item, out)
     return item
+
+
+def take_in(c: Campaign, item: Item, out: list[Instruction]) -> None:
+    """Queue an item that is new here."""
+    left = AttemptId(item.work_id, item.n)
+    if item.doubtful and left in c.evictions:
+        killing.inherit(c, item, left, out)
+    else:
+        enqueue(c, item, out)
 
 
 def may_run(c: Campaign, item: Item, out: list[Instruction]) -> None:
