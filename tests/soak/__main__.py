@@ -120,6 +120,7 @@ def main() -> int:
     seed = int(os.environ.get("SEED") or secrets.randbelow(2**31))
     points = int(os.environ.get("POINTS") or 1000)
     folder = Path(os.environ.get("FOLDER") or tempfile.mkdtemp(prefix="sidewinder-soak-")).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     print(f"seed {seed}, {points} points, in {folder}", flush=True)
     soak(folder, seed, points, short=bool(os.environ.get("SHORT")))
