@@ -67,6 +67,7 @@ class Witness:
         self.probed_s: dict[str, float] = {}
         self.half_open: set[str] = set()  # down, and the last probe passed
         self.called: dict[str, bool] = {}  # and whether it was heard of meanwhile
+        self.probing: dict[str, bool] = {}  # the same of the one probe of a cooldown
         self.untested = set(self.down)  # left behind down, and nobody has asked them yet in this invocation
         self.down_here_s: dict[str, float] = dict.fromkeys(self.down, self.sim.clock.monotonic_s)
         self.tests_failed: Counter[str] = Counter()  # probes and trials since the device went down, here
@@ -93,7 +94,7 @@ class Witness:
         if isinstance(event, ev.ExclusiveEnded):
             del self.exclusive_on[event.work_id]
         elif isinstance(event, ev.ProbeAnswered):
-            overtaken = self.called.pop(event.device, False)
+            overtaken = (self.called if event.device in self.called else self.probing).pop(event.device, False)
             self.answered[event.device] = int(event.ok or overtaken)
         attempt: AttemptId | None = getattr(event, "attempt", None)
         if attempt is None or attempt.work_id not in self.sim.home:
@@ -101,14 +102,16 @@ class Witness:
         device = self.sim.home[attempt.work_id]
         if isinstance(event, _ANSWERS):
             self.answered[device] = 1
-            if device in self.called:
-                self.called[device] = True
+            for asked in (self.called, self.probing):
+                if device in asked:
+                    asked[device] = True
         if isinstance(event, ev.Journaled):
             self.journaled.add(attempt)
         elif isinstance(event, ev.TransportFailed):
             self.answered[device] = 0
-            if device in self.called:
-                self.called[device] = False
+            for asked in (self.called, self.probing):
+                if device in asked:
+                    asked[device] = False
             self.healed_runs.pop(attempt, None)
             item = self.campaign.items.get(attempt.work_id)
             if item is not None and item.attempt == attempt:
@@ -352,6 +355,7 @@ class Witness:
         cooldown_s = self.campaign.lanes[device].device.recovery_after_s
         assert since_s >= cooldown_s, f"promise 6: {device} was probed again after {since_s:.1f} s of {cooldown_s} s"
         self.probed_s[device] = now_s
+        self.probing[device] = False
 
     def _is_failure(self, event: Event) -> bool:
         """A failure on the way to an attempt that somebody still wants."""
