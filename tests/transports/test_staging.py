@@ -194,7 +194,8 @@ def test_a_file_that_changes_while_it_is_brought_is_our_own_affair(tmp_path: Pat
 
         async def rewrite(offset: int) -> None:
             if offset > MIB:
-                make_file(source, 12 * MIB, seed=2)
+                with source.open("r+b") as file:  # in place: never shorter, not even for a moment
+                    file.write(random.Random(2).randbytes(12 * MIB))
 
         Watched(client, rewrite)
         with pytest.raises(ConfigError, match="changed while it was brought"):
