@@ -3,15 +3,33 @@
 import os
 import time
 
-from .sysfiles import read_json, write_json
+from .sysfiles import read_json, write_all, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _CHUNK_BYTES = 1 << 20
 _REMEMBERED = 256
 _SETTLED_S = 2.0  # a file changed just now can change again within one tick of its file system's clock
+
+
+def read_digest(file: "Any", between: "Callable[[], object] | None" = None, out: int = -1) -> str:
+    """Hex SHA-256 of an open file, read to its end; ``out`` is a descriptor that gets a copy. ``between`` is called
+    after each MiB."""
+    import hashlib  # brings OpenSSL along (3 MB): only where a digest is really asked for
+
+    digest = hashlib.sha256()
+    while True:
+        chunk = file.read(_CHUNK_BYTES)
+        if not chunk:
+            return digest.hexdigest()
+        digest.update(chunk)
+        if out >= 0:
+            write_all(out, chunk)
+        if between is not None:
+            between()
 
 
 class DigestCache:
@@ -20,23 +38,13 @@ class DigestCache:
 
     def sha256(self, path: str, between: "Callable[[], object] | None" = None) -> str:
         """Hex SHA-256; ``between`` is called after each MiB, so that a 40 GB model cannot make a runner deaf."""
-        import hashlib  # brings OpenSSL along (3 MB): only where a digest is really asked for
-
-        with open(path, "rb") as file:
+        with open(path, "rb", buffering=0) as file:
             name = self._name(os.fstat(file.fileno()))
             known = self._known()
             if name in known:
                 return str(known[name])
-            digest = hashlib.sha256()
-            while True:
-                chunk = file.read(_CHUNK_BYTES)
-                if not chunk:
-                    break
-                digest.update(chunk)
-                if between is not None:
-                    between()
+            found = read_digest(file, between)
             after = os.fstat(file.fileno())
-        found = digest.hexdigest()
         if self._name(after) == name and time.time() - max(after.st_mtime, after.st_ctime) > _SETTLED_S:
             self._remember(name, found)
         return found

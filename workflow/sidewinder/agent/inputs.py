@@ -7,8 +7,7 @@ store's read-only file. Either way the command sees the declared bytes: their di
 import errno
 import os
 
-from .digests import DigestCache
-from .sysfiles import write_all
+from .digests import DigestCache, read_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 LINK_FROM_BYTES = 64 << 20  # a copy takes as much room again, and on an SD card a second for each 30 MB
-_COPY_PIECE_BYTES = 1 << 20
 
 
 class InputLost(Exception):
@@ -86,18 +84,9 @@ def _not_those(path: str, source: str, found: str) -> None:
 
 def _copy_input(source: str, target: str, executable: bool, between: "Callable[[], object]") -> str:
     """The digest of what was copied."""
-    import hashlib  # brings OpenSSL along (3 MB): only where there are inputs
-
-    digest = hashlib.sha256()
     out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755 if executable else 0o644)
     try:
         with open(source, "rb", buffering=0) as file:
-            while True:
-                piece = file.read(_COPY_PIECE_BYTES)
-                if not piece:
-                    return digest.hexdigest()
-                digest.update(piece)
-                write_all(out, piece)
-                between()
+            return read_digest(file, between, out)
     finally:
         os.close(out)

@@ -7,15 +7,15 @@ stays in the list that goes into the result.
 import os
 import stat
 
+from .digests import read_digest
 from .inputs import inside
-from .sysfiles import os_error_code, write_all
+from .sysfiles import os_error_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-_HASH_PIECE_BYTES = 1 << 20
 _SEEN_NAMES = 20  # of what lies where an output is missing
 
 
@@ -104,21 +104,11 @@ class Outputs:
 
     def _take(self, source: str, target: str) -> str:
         """Its digest. A second name, not another place: one output may be a link to the next."""
-        import hashlib  # brings OpenSSL along (3 MB): only where there are outputs
-
         linked = self.is_ours and _give_name(source, target)
-        digest = hashlib.sha256()
         out = -1 if linked else os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with open(source, "rb", buffering=0) as file:
-                while True:
-                    piece = file.read(_HASH_PIECE_BYTES)
-                    if not piece:
-                        return digest.hexdigest()
-                    digest.update(piece)
-                    if out >= 0:
-                        write_all(out, piece)
-                    self.between()
+                return read_digest(file, self.between, out)
         finally:
             if out >= 0:
                 os.close(out)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from sidewinder.core import events as ev
 from sidewinder.core import failing, service, stragglers
 from sidewinder.core import instructions as do
-from sidewinder.core.breaker import Trial
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, note, start
 from sidewinder.core.lifecycle import QUEUED, Evicting, Kicked, Killing
@@ -31,18 +30,14 @@ def inherit(c: Campaign, item: Item, attempt: AttemptId, out: list[Instruction])
     reach the wrong one."""
     lane, other = item.lane, c.evictions.pop(attempt)
     slot: int = other.state.slot  # type: ignore[union-attr,assignment]
-    breaker = lane.breaker
-    trial = isinstance(breaker.state, Trial) and breaker.state.work_id == other.work_id
+    if failing.is_trial(other):
+        lane.breaker.try_another()
+        lane.update_gate()
     c.move(other, Kicked, QUEUED)
-    other.attempt = None
-    lane.points.push(other)
+    service.give_place(c, other)
     stragglers.forget(c, lane, item.work_id)
     item.attempt = attempt
     c.move(item, Kicked, Killing(attempt, slot, False))
-    if trial:
-        breaker.try_another()
-        lane.update_gate()
-    c.wake(lane)
 
 
 def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Instruction]) -> None:

@@ -15,7 +15,6 @@ from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, note, start
 from sidewinder.core.lifecycle import (
     HOLDS_SLOT,
-    QUEUED,
     BackingOff,
     Claiming,
     Evicting,
@@ -76,10 +75,7 @@ def hand_over(c: Campaign, item: Item, other: Item, holder: AttemptId, slot: int
         lane.points.remove(other)
     c.move(other, Kicked, Claiming(holder, slot))
     c.claim(other, slot, out)
-    item.state = QUEUED
-    item.attempt = None
-    lane.points.push(item)
-    c.wake(lane)
+    service.give_place(c, item)
 
 
 def change_places(item: Item, other: Item) -> bool:

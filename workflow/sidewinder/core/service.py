@@ -131,6 +131,14 @@ def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
             probe_if_due(c, lane, out)
 
 
+def give_place(c: Campaign, item: Item) -> None:
+    """Its slot and turn are another's from now on: wait for a turn again."""
+    item.state = QUEUED
+    item.attempt = None
+    item.lane.points.push(item)
+    c.wake(item.lane)
+
+
 def step_back(c: Campaign, item: Item, out: list[Instruction]) -> None:
     """Nothing of it runs, and its group is full with what others may still run: wait for a turn again."""
     c.let_go(item)
