@@ -32,6 +32,14 @@ def keygen(path: Path, *, passphrase: str = "", comment: str = "") -> Path:
     return path
 
 
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on nothing of the person who runs the tests is seen: no config, no cache, no agent with keys."""
+    (tmp_path / "me").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

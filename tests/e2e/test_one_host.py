@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from e2e.helpers_ssh import Sshd, needs_sshd
+from e2e.helpers_ssh import Sshd, needs_sshd, nobody
 from engine.helpers_engine import QUICK, Told, command, make_plan, noops, record, run
 from sidewinder.core import occupancy
 from sidewinder.engine import greeting
@@ -23,10 +23,7 @@ pytestmark = needs_sshd
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "me").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    nobody(tmp_path, monkeypatch)
     monkeypatch.setattr(occupancy, "BUSY_POLL_S", 0.05)
     monkeypatch.setattr(greeting, "GREET_S", 30.0)  # this machine may be busy with other tests
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from e2e.helpers_ssh import ProxyThread, Sshd, children_of, keygen, needs_sshd
+from e2e.helpers_ssh import ProxyThread, Sshd, children_of, keygen, needs_sshd, nobody
 from engine.helpers_engine import Told, command, make_plan, only, record, run
 from sidewinder.engine import Engine
 from sidewinder.model import Device, Plan
@@ -29,10 +29,7 @@ CONTROLLER = Path(__file__).parents[1] / "engine" / "controller_script.py"
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the person who runs the tests; a silent link is noticed at once."""
-    (tmp_path / "me").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    nobody(tmp_path, monkeypatch)
     monkeypatch.setattr(ssh_target, "KEEPALIVE_S", 0.2)
 
 

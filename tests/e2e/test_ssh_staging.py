@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from e2e.helpers_ssh import ProxyThread, Sshd, children_of, needs_sshd
+from e2e.helpers_ssh import ProxyThread, Sshd, children_of, needs_sshd, nobody
 from e2e.helpers_staging_disk import SCRIPT
 from engine.helpers_engine import Told, command, make_plan, only, record, run
 from files.helpers_small_disk import run_on_small_disk
@@ -40,10 +40,7 @@ PATIENT = Policy(retry=RetryPolicy(max_attempts=500, backoff_s=0.05, max_backoff
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the person who runs the tests; a silent link is noticed at once."""
-    (tmp_path / "me").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    nobody(tmp_path, monkeypatch)
     monkeypatch.setattr(ssh_target, "KEEPALIVE_S", 0.2)
 
 

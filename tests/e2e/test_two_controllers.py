@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from e2e.helpers_ssh import Sshd, needs_sshd
+from e2e.helpers_ssh import Sshd, needs_sshd, nobody
 from engine.helpers_engine import QUICK, Told, command, make_plan, record
 from sidewinder.core import occupancy
 from sidewinder.engine import Engine
@@ -26,10 +26,7 @@ from sidewinder.model import Device, Plan
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "me").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    nobody(tmp_path, monkeypatch)
     monkeypatch.setattr(occupancy, "BUSY_POLL_S", 0.05)
 
 
