@@ -6,10 +6,14 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, TestCluster, cluster, script, why_not
+from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, TestCluster, cluster, script, until, why_not
+from e2e.kubernetes.helpers_sweeps import POLICY, Begin, Sweep
+from engine.helpers_engine import make_plan
+from sidewinder.model import Device
 
 # In CI a skip is a failure (tests/conftest.py). Where no cluster can be started at all, nothing is collected instead.
 if os.environ.get("CI") == "true" and script() is None and os.environ.get(OPT_IN) != "1":
@@ -48,3 +52,27 @@ def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "me").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    sweeps: list[Sweep] = []
+
+    def begin(points: list[dict[str, Any]], *devices: Device) -> Sweep:
+        plan = make_plan(tmp_path / "runs", points, devices=devices, policy=POLICY)
+        sweeps.append(Sweep(tmp_path / "runs", plan))
+        return sweeps[-1]
+
+    yield begin
+    for sweep in sweeps:
+        sweep.engine.shutdown(20)
+
+
+@pytest.fixture
+def own(test_cluster: TestCluster) -> Iterator[TestCluster]:
+    if not test_cluster.is_own:
+        pytest.skip("cuts cables and kills kubelets: only on a cluster that the tests started")
+    yield test_cluster
+    for node in ("node1", "node2"):
+        test_cluster.node(node, "heal")
+        until(lambda node=node: test_cluster.has_ready(node), f"{node} is well again")
