@@ -90,7 +90,6 @@ def let_go(namespace: Namespace) -> None:
     until(lambda: inside(namespace, "open('/sidewinder/go', 'w'); print('gone')"), "it is let go")
 
 
-def begun(namespace: Namespace) -> int:
-    return len(
-        inside(namespace, "import os;p='/sidewinder/began';print(open(p).read() if os.path.exists(p) else '')").strip()
-    )
+def begun(namespace: Namespace, name: str = "sidewinder-k8s") -> int:
+    code = "import os;p='/sidewinder/began';print(open(p).read() if os.path.exists(p) else '')"
+    return len(inside(namespace, code, name).strip())
