@@ -24,7 +24,7 @@ def refusal(status: int, message: str = "", **more: Any) -> Refused:
     ("error", "kind", "words"),
     [
         (refusal(401, "Unauthorized"), DeviceFault, "log in again"),
-        (refusal(403, "pods is forbidden"), DeviceFault, "the Role that is needed"),
+        (refusal(403, "pods is forbidden"), DeviceFault, "sidewinder devices role"),
         (refusal(422, "spec.containers: Invalid value"), DeviceFault, "refuses it"),
         (refusal(429, "slow down"), TransportError, "slow down"),
         (refusal(500), TransportError, "HTTP status 500"),
@@ -57,7 +57,7 @@ def test_a_bug_of_ours_is_no_verdict_about_a_device() -> None:
     [
         (refusal(403, HOOK), True, DeviceFault, "only on Sundays"),
         (refusal(400, HOOK), None, DeviceFault, "only on Sundays"),
-        (refusal(403, "pods is forbidden: User x"), False, DeviceFault, "the Role that is needed"),
+        (refusal(403, "pods is forbidden: User x"), False, DeviceFault, "sidewinder devices role"),
         (refusal(404, 'namespaces "n" not found'), None, DeviceFault, "devices.k8s.namespace"),
         (refusal(500, 'failed calling webhook "w": no answer'), None, TransportError, "just now"),
         (refusal(422, "Invalid value"), None, DeviceFault, "Correct devices.k8s"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -177,19 +176,6 @@ class Cluster:
                     continue
                 raise Refused(error.status, {"message": error.message}) from error
         raise AssertionError("unreachable")
-
-    async def may(self, verb: str, resource: str, subresource: str, namespace: str) -> bool | None:
-        """Whether this account may do it; None: the question is not allowed either."""
-        attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": namespace}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        with suppress(Refused):
-            answer = await self.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
-            return bool(answer["status"]["allowed"])
-        return None
 
     async def close(self) -> None:
         await self._log_out()

@@ -16,6 +16,7 @@ AGAIN: Final = frozenset({429, 500, 502, 503, 504})  # it may go well a moment l
 # The quota's refusal has the code of every admission plugin's, 403 Forbidden, and no field of its own (in 1.36): the
 # one place where text decides, and only between waiting and giving up at once.
 _QUOTA_TEXT: Final = "exceeded quota"
+_ROLE: Final = "The Role that is needed is printed by: sidewinder devices role"
 
 
 class Refused(Exception):
@@ -44,14 +45,15 @@ class Silent(Exception):
         super().__init__(f"{what} within {limit_s:g} s")
 
 
-def translate(error: BaseException, where: str, device: str) -> SidewinderError | None:
-    """``where`` names device and cluster in front of every sentence. None: not in the table, so a bug of ours."""
+def translate(error: BaseException, where: str, device: str, lacks: str = "") -> SidewinderError | None:
+    """``where`` names device and cluster in front of every sentence; ``lacks`` says which right this account misses.
+    None: not in the table, so a bug of ours."""
     import aiohttp
 
     if isinstance(error, SidewinderError):
         return error
     if isinstance(error, Refused):
-        return _refused(error, where, device)
+        return _refused(error, where, device, lacks)
     if isinstance(error, Silent):
         return TransportError(f"{where}: no answer: {error}")
     if isinstance(error, TimeoutError):
@@ -76,7 +78,7 @@ def _is_untrusted(error: BaseException) -> bool:
     return isinstance(error, ssl.SSLCertVerificationError) or isinstance(error.__cause__, ssl.SSLCertVerificationError)
 
 
-def _refused(error: Refused, where: str, device: str) -> SidewinderError:
+def _refused(error: Refused, where: str, device: str, lacks: str = "") -> SidewinderError:
     said = error.message or f"HTTP status {error.status}"
     if error.status == 401:
         return DeviceFault(
@@ -84,7 +86,7 @@ def _refused(error: Refused, where: str, device: str) -> SidewinderError:
             "expired or revoked: log in again"
         )
     if error.status == 403:
-        return DeviceFault(f"{where}: forbidden: {said}. docs/kubernetes.md has the Role that is needed")
+        return DeviceFault(f"{where}: forbidden: {said}. {lacks or _ROLE}")
     if error.status in (400, 422):
         return DeviceFault(f"{where}: the API server refuses it: {said}. Correct devices.{device}")
     if error.status in AGAIN or error.status in (408, 409, 410):
@@ -92,7 +94,9 @@ def _refused(error: Refused, where: str, device: str) -> SidewinderError:
     return TransportError(f"{where}: an answer that was not expected: {said}")
 
 
-def translate_admission(error: Refused, where: str, device: str, is_allowed: bool | None) -> SidewinderError:
+def translate_admission(
+    error: Refused, where: str, device: str, is_allowed: bool | None, lacks: str = ""
+) -> SidewinderError:
     """Why a pod was not created. ``is_allowed``: whether this account may create pods; None: nobody could say."""
     said = error.message or f"HTTP status {error.status}"
     if error.status == 404:
@@ -105,5 +109,5 @@ def translate_admission(error: Refused, where: str, device: str, is_allowed: boo
     if error.status >= 500 or error.status in AGAIN:
         return TransportError(f"{where}: the pod could not be created just now: {said}")
     if error.status in (401, 403):
-        return _refused(error, where, device)
+        return _refused(error, where, device, lacks)
     return DeviceFault(f"{where}: the cluster refuses such a pod: {said}. Correct devices.{device}")

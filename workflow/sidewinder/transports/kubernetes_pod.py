@@ -18,7 +18,7 @@ from sidewinder.agent.source import PYTHON_FLAGS
 from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import Device
 
-from . import kubernetes_exec
+from . import kubernetes_access, kubernetes_exec
 from .kubernetes_cluster import Cluster
 from .kubernetes_errors import Refused, Silent, translate, translate_admission
 from .kubernetes_spec import OWNER, SELECTOR, SPEC_HASH, Manifest, container_name, manifest, pod_name
@@ -92,15 +92,35 @@ class PodLife:
         try:
             yield
         except Exception as error:
-            ours = translate(error, self.where, self.device.id)
+            is_forbidden = isinstance(error, Refused) and error.status == 403
+            ours = translate(error, self.where, self.device.id, await self._lacks() if is_forbidden else "")
             if ours is None or ours is error:
                 raise
             raise ours from error
 
-    async def path(self, rest: str = "", kind: str = "pods") -> str:
+    async def namespace(self) -> str:
         if self._namespace is None:
             self._namespace = await self.cluster.namespace()
-        return f"/api/v1/namespaces/{self._namespace}/{kind}{rest}"
+        return self._namespace
+
+    async def path(self, rest: str = "", kind: str = "pods") -> str:
+        return f"/api/v1/namespaces/{await self.namespace()}/{kind}{rest}"
+
+    async def missing_rights(self) -> list[kubernetes_access.Right]:
+        """Raises what ``Cluster.request`` raises."""
+        rights = kubernetes_access.rights_for(makes=self.creates)
+        return await kubernetes_access.missing(self.cluster, await self.namespace(), rights)
+
+    async def _lacks(self) -> str:
+        """The right that this account misses, in words; empty where that is not it, or nobody can say."""
+        try:
+            rights = [right for right in await self.missing_rights() if right.is_needed]
+            who = await kubernetes_access.account(self.cluster) if rights else None
+            return kubernetes_access.lacks(rights, await self.namespace(), who)
+        except Exception as error:
+            if translate(error, self.where, self.device.id) is None:
+                raise
+            return ""  # the refusal itself is what is told
 
     # -- looking
 
@@ -235,11 +255,13 @@ class PodLife:
         except Refused as error:
             if error.status == 409 or error.is_quota:
                 raise
-            assert self._namespace is not None
-            allowed = None
+            allowed, lacks = None, ""
             if error.status == 403:
-                allowed = await self.cluster.may("create", "pods", "", self._namespace)
-            raise translate_admission(error, self.where, self.device.id, allowed) from error
+                allowed = await kubernetes_access.may(
+                    self.cluster, kubernetes_access.CREATE_PODS, await self.namespace()
+                )
+                lacks = "" if allowed else await self._lacks()
+            raise translate_admission(error, self.where, self.device.id, allowed, lacks) from error
 
     async def delete(self, uid: str | None) -> None:
         """Asks for it; it is gone when ``find`` says so. Only that very pod: its successor has another uid."""
