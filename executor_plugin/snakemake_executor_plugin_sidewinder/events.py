@@ -65,6 +65,10 @@ def _sentence(event: Mapping[str, Any]) -> str | None:
             return f"{where}: the link is back after {event.get('away_s')} s, the run is {event.get('state')}"
         case "busy":
             return f"{where} is held by {event.get('holder', 'somebody else')}: waiting"
+        case "waiting":
+            return f"{where} waits: {event.get('reason', '')}"
+        case "waited" if event.get("ready"):
+            return f"{where} is ready after {event.get('waited_s', 0):.0f} s"
         case "moved":
             return f"{where} was moved: {event.get('reason', '')}"
         case "warning":

@@ -5,6 +5,7 @@ Pure: events in (see docs/notes/contracts.md, "events for displays"), lines out;
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Row:
     cancelled: int = 0
     state: str = "up"
     unlinked: set[str] = field(default_factory=set)  # run ids that go on there while nobody can reach the device
+    waits: str = ""  # why the device cannot be had yet; "": it can, or nobody asked for it
+    waits_told: set[str] = field(default_factory=set)  # what was said of this wait, without its figures
     staging: dict[str, float] = field(default_factory=dict)  # file on its way there -> share that is there
     running: dict[str, tuple[str, float]] = field(default_factory=dict)  # run id -> (label, since_s)
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -45,6 +48,11 @@ class Row:
     def ails(self) -> str:
         """What a person should know of the device beside its figures; "": nothing."""
         return "DOWN" if self.state == "down" else "LINK LOST" if self.unlinked else ""
+
+    @property
+    def waits_for(self) -> str:
+        """Why the device cannot be had yet, its first sentence; "": nothing is waited for."""
+        return f"waits: {_one_line(self.waits.split('. ')[0], 120)}" if self.waits else ""
 
     @property
     def bringing(self) -> str:
@@ -182,6 +190,25 @@ class Board:
     def _on_busy(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         return [Line(f"BUSY {event['device']}: held by {event.get('holder', 'somebody else')}", "warning")]
 
+    def _on_waiting(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        """A line for each reason, and none where only its figures changed: other pods come and go."""
+        row, reason = self.row(event["device"]), str(event.get("reason", ""))
+        row.waits = reason
+        told = re.sub(r"\d+", "#", reason)
+        if told in row.waits_told:
+            return []
+        row.waits_told.add(told)
+        return [Line(f"WAITS {event['device']}: {_one_line(reason)}", "warning")]
+
+    def _on_waited(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
+        """Where it is not there after all, the next line says what that costs."""
+        row = self.row(event["device"])
+        row.waits = ""
+        if not event.get("ready"):
+            return []
+        row.waits_told.clear()
+        return [Line(f"READY {event['device']}: after {duration(event.get('waited_s', 0.0))}", "good")]
+
     def _on_moved(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         """The point becomes a hole of its own device; its copy is one point more for the other."""
         if event.get("to") and not event.get("measured_before"):
@@ -213,6 +240,7 @@ class Board:
             parts += [f"{row.holes} never measured"] if row.holes else []
             parts += [f"about {duration(eta_s)} left"] if eta_s is not None else []
             parts += [row.bringing] if row.bringing else []
+            parts += [row.waits_for] if row.waits_for else []
             parts += [row.ails] if row.ails else []
             lines.append(f"{device}: " + ", ".join(parts))
         return lines

@@ -84,7 +84,7 @@ class LiveScreen:
         for device, row in self._board.rows.items():
             eta_s = row.eta_s(now_s)
             running = [f"{label} ({duration(now_s - since_s)})" for label, since_s in row.running.values()]
-            running[:0] = [row.bringing] if row.bringing else []
+            running[:0] = [one for one in (row.waits_for, row.bringing) if one]
             table.add_row(
                 f"{device} {row.ails}".rstrip(),
                 str(len(row.running)),

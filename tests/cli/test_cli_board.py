@@ -112,3 +112,17 @@ def test_an_unknown_device_and_a_running_sweep_are_refused(say: Callable[..., tu
     assert code == 1
     assert "pid" in said
     assert journal.replay(ROOT).breakers["pi4"]["state"] == "quarantined"
+
+
+def test_a_device_that_a_run_waits_for_says_why_while_that_run_goes_on(
+    say: Callable[..., tuple[int, str, str]],
+) -> None:
+    wrote(quarantined())
+    waits = {"reason": "Unschedulable: 0/2 nodes", "since_utc": "2026-01-01T00:00:00+00:00"}
+    schedule.publish(ROOT, {"waiting": {"pi5": waits, "pi4": waits}})
+    with ControllerLock(ROOT).acquire():
+        _, out, _ = say()
+        assert "pi5    waits since 2026-01-01T00:00:00+00:00" in out
+        assert "reason: Unschedulable: 0/2 nodes" in out
+        assert "pi4    quarantined" in out, "what is worse is told"
+    assert "waits" not in say()[1], "what a run that was killed left there says nothing of now"

@@ -146,3 +146,32 @@ def test_a_lost_link_stands_beside_its_device_until_it_is_back():
 def test_a_lost_link_is_forgotten_with_its_run(end):
     board, _ = story(PLAN, started("a"), {"kind": "link_lost", "device": "local", "run_id": "a", "reason": "gone"}, end)
     assert board.rows["local"].ails == ""
+
+
+def test_why_a_device_is_waited_for_is_one_line_a_reason_and_stands_on_the_board():
+    def waits(reason: str) -> dict:
+        return {"kind": "waiting", "device": "local", "reason": reason, "since_utc": "2026-01-01T00:00:00+00:00"}
+
+    full = "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available"
+    fuller = full.replace("2", "3")
+    there = {"kind": "waited", "device": "local", "waited_s": 71.4, "ready": True}
+    board, lines = story(PLAN, waits("its pod was created"), waits(full))
+    assert lines[1:] == ["WAITS local: its pod was created", f"WAITS local: {full}"]
+    assert board.device_lines(130.0) == [
+        "local: 0 running, 2 queued, 1 done, waits: Unschedulable: 0/2 nodes are available: 2 Insufficient cpu"
+    ]
+    assert board.handle(waits(fuller), 140.0) == [], "other pods come and go: its figures change every few seconds"
+    assert "3 Insufficient cpu" in board.device_lines(140.0)[0], "but the board has the last ones"
+    assert [line.text for line in board.handle(there, 150.0)] == ["READY local: after 1 min 11 s"]
+    assert board.device_lines(150.0) == ["local: 0 running, 2 queued, 1 done"]
+    assert len(board.handle(waits(full), 160.0)) == 1, "another wait is told again"
+
+
+def test_a_device_that_was_waited_for_in_vain_has_its_end_told_by_another_line():
+    waits = {"kind": "waiting", "device": "local", "reason": "no node has taken it yet"}
+    vain = {"kind": "waited", "device": "local", "waited_s": 600.0, "ready": False}
+    board, lines = story(PLAN, waits, vain, waits)
+    assert lines[1:] == ["WAITS local: no node has taken it yet"], "the same reason at the next try is no news"
+    assert board.rows["local"].waits
+    board.handle(vain, 0.0)
+    assert not board.rows["local"].waits

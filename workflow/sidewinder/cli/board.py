@@ -37,8 +37,13 @@ def show(args: argparse.Namespace) -> int:
 
 
 def row(name: str, entry: Mapping[str, Any] | None, told: Mapping[str, Any], running: bool) -> dict[str, Any]:
-    """What is known of one device. ``state``: up, down, quarantined, or unknown where no run has told."""
+    """What is known of one device. ``state``: up, down, quarantined, waits (a run that goes on cannot have it yet), or
+    unknown where no run has told."""
     failures = (told.get("device_transport_failures") or {}).get(name)
+    # left by a run that was killed it says nothing of now
+    waits = (told.get("waiting") or {}).get(name) if running else None
+    if waits and (entry is None or entry.get("state") == "closed"):
+        return {"state": "waits", **waits, **({"failures": failures} if failures else {})}
     if entry is None:
         used = name in (told.get("by_device") or {})
         return {"state": "up" if used else "unknown", **({"failures": failures} if failures else {})}
@@ -56,9 +61,10 @@ def lines(board: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     width = max((len(name) for name in board), default=0)
     for name, one in board.items():
         parts = [f"{name.ljust(width)}  {one['state']}"]
-        if one["state"] in ("down", "quarantined"):
+        if one["state"] in ("down", "quarantined", "waits"):
             parts[0] += f" since {one.get('since_utc', '?')}"
             parts.append(f"reason: {one.get('reason', 'not known')}")
+        if one["state"] in ("down", "quarantined"):
             if one.get("evidence") and str(one["evidence"]) not in str(one.get("reason")):
                 parts.append(f"last seen: {one['evidence']}")
             parts.append(f"next probe: {one['next_probe']}; a device that passes it is used again by itself")

@@ -147,6 +147,10 @@ def _sentence(event: Mapping[str, Any]) -> str | None:
             return f"{subject}: {event.get('error')}; next try in {event.get('delay_s', 0):.0f} s"
         case "busy":
             return f"{subject}: waits, the device is busy with {event.get('holder')}"
+        case "waiting":
+            return f"{subject}: waits: {event.get('reason')}"
+        case "waited" if event.get("ready"):
+            return f"{subject}: is ready after {event.get('waited_s', 0):.0f} s"
         case "down":
             return f"{subject}: out of reach: {event.get('reason')}"
         case "up":

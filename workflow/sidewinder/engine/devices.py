@@ -13,6 +13,7 @@ from sidewinder.model import EMPTY, Device, Found, Json
 
 from . import logout
 from .clockwatch import ClockWatch
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from sidewinder.transports.client import AgentClient, Hello
@@ -39,6 +40,7 @@ class DeviceLink:
         self.device = device
         self.facts: Mapping[str, Json] = EMPTY
         self.tell: Callable[[str], None] | None = None  # a sentence about the device, for people; each once
+        self.waiting = Waiting()
         self.remarks: dict[str, str] = {}
         self.met: Callable[[], None] | None = None  # it has answered, and its facts are known
         self.clock = ClockWatch(
@@ -61,12 +63,8 @@ class DeviceLink:
         if self._client is None:
             self._client = self._open_client(self.device)
             if hasattr(self._client.transport, "tell"):  # one that may have to wait long says meanwhile why
-                self._client.transport.tell = self._waits
+                self._client.transport.tell = self.waiting.because
         return self._client
-
-    def _waits(self, why: str) -> None:
-        if self.tell is not None:
-            self.tell(f"{self.device.id}: {why}")
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AgentClient]:
@@ -74,7 +72,8 @@ class DeviceLink:
         client = self._opened()
         self._users += 1
         try:
-            hello = await client.connect()
+            with self.waiting.trying():
+                hello = await client.connect()
             if hello is not self._hello:
                 await self._learn(client, hello)
             yield client

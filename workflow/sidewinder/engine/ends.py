@@ -18,6 +18,7 @@ from .notices import Notices, warning_of, write_ledger
 from .outline import Outline
 from .session import Session
 from .shard import Shard
+from .waiting import Waiting
 
 
 class Ends:
@@ -113,6 +114,14 @@ class Ends:
     def remark(self, session: Session, device: str, text: str) -> None:
         """Something that a person should know of a device: on the display, and in the schedule at once."""
         self.notices.warning(text, device=device)
+        outline = self._outlines.get(session)
+        if outline is not None:
+            outline.changed()
+            self._write(outline)
+
+    def waiting(self, session: Session, device: str, waiting: Waiting) -> None:
+        """A device cannot be had yet, or it can now: on the display, and in the schedule at once."""
+        self.notices.waiting(device, waiting)
         outline = self._outlines.get(session)
         if outline is not None:
             outline.changed()

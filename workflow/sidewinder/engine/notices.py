@@ -17,6 +17,7 @@ from .callbacks import Callbacks, Key
 from .clock import utc_now
 from .jobs import Job
 from .session import Session
+from .waiting import Waiting
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,6 +55,12 @@ class Notices:
 
     def warning(self, message: str, job: Job | None = None, *, device: str | None = None) -> None:
         self._tell("warning", job=job, message=message, **({"device": device} if job is None else {}))
+
+    def waiting(self, device: str, waiting: Waiting) -> None:
+        if waiting.reason is not None:
+            self._tell("waiting", device=device, reason=waiting.reason, since_utc=waiting.since_utc)
+        else:
+            self._tell("waited", device=device, waited_s=waiting.waited_s, ready=waiting.ready)
 
     def note(self, note: Note, job: Job | None) -> None:
         """What the core wants a person to see, in the words of displays. What only the ledger keeps is left out."""

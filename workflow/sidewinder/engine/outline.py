@@ -139,6 +139,11 @@ class Outline:
             "breakers": self._breakers,
             "clock_offsets": {name: self._clock_of(name) for name in self._session.links},
             "device_warnings": {name: told for name in self._session.links if (told := self._warnings_of(name))},
+            "waiting": {
+                name: {"reason": link.waiting.reason, "since_utc": link.waiting.since_utc}
+                for name, link in self._session.links.items()
+                if link.waiting.reason is not None
+            },
             "order": {"by": lab.policy.order_by, "seed": lab.policy.order_seed},
             "updated_utc": utc_now(),
         }

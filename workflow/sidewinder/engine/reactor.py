@@ -101,6 +101,7 @@ class Reactor:
             self._links[device.id] = session.links[name]
             self._greeting.know(device, session.links[name], is_well=session.health.earlier(name) is None)
             session.links[name].tell = partial(self._ends.remark, session, name)
+            session.links[name].waiting.told = partial(self._ends.waiting, session, name)
             # a sibling's runs are its own business: devices shared by two controllers share no turns
             in_flight = session.in_flight(name) if self._whole_sweep else ()
             self.happened(DeviceAdded(device, name, policy, session.health.earlier(name), in_flight))

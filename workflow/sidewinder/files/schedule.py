@@ -33,6 +33,7 @@ class Schedule(TypedDict, total=False):
     breakers: dict[str, dict[str, Any]]  # {trips, recoveries, open_at_end, reason}; only those with a trip or recovery
     clock_offsets: dict[str, dict[str, Any]]  # {status, offset_s, bound_s, round_trip_s, drift_ppm, warning, ...}
     device_warnings: dict[str, list[str]]  # what a person was told about a device itself
+    waiting: dict[str, dict[str, str]]  # {reason, since_utc} of a device that cannot be had yet, at this moment
     order: dict[str, Any]  # {by, seed}
     updated_utc: str
 
