@@ -10,6 +10,7 @@ from sidewinder.model import Evidence, FailureClass
 
 F = FailureClass
 S = 10**9
+RESIZED = "its limits were changed during the run (CPU quota 0.5 -> 0.25 cores)"
 
 
 def ran(
@@ -54,6 +55,12 @@ def ran(
             ran(wall_s=40, awake_s=10, boot_s=40, state="timeout"), F.MEASUREMENT, id="a time-out counts no sleep"
         ),
         pytest.param(Evidence("done", 0), None, id="a device that gave no stamps"),
+        pytest.param(Evidence("done", 0, limits_changed=RESIZED), F.PREEMPTED, id="its limits were changed"),
+        pytest.param(Evidence("timeout", limits_changed=RESIZED), F.PREEMPTED, id="half the quota takes twice as long"),
+        pytest.param(
+            Evidence("done", -9, oom_kills=1, limits_changed=RESIZED), F.PREEMPTED, id="nobody asked for that limit"
+        ),
+        pytest.param(Evidence("stopped", limits_changed=RESIZED), F.TRANSPORT, id="stopped is stopped"),
     ],
 )
 def test_the_clocks_of_a_run_decide_before_its_output(evidence: Evidence, expected: FailureClass | None) -> None:
@@ -65,6 +72,8 @@ def test_the_sentence_says_what_happened_and_how_much() -> None:
     assert describe(slept, F.PREEMPTED).startswith("the machine slept for 31.2 s during the run")
     stepped = ran(wall_s=-3590, awake_s=10)
     assert describe(stepped, F.PREEMPTED).startswith("the machine's clock was set by -3600.000 s during the run:")
+    resized = Evidence("done", 0, detail="something else", limits_changed=RESIZED)
+    assert describe(resized, F.PREEMPTED) == f"{RESIZED}: what it measured is not trusted"
 
 
 def test_the_sentence_of_a_sigterm_stays_its_own() -> None:

@@ -41,6 +41,17 @@ F = FailureClass
         ),
         pytest.param(Evidence("lease_expired"), F.TRANSPORT, id="the device stopped it while we were away"),
         pytest.param(Evidence("stopped"), F.TRANSPORT, id="an earlier controller stopped it"),
+        pytest.param(
+            Evidence("done", 0, wrong_spec="its quota is another"), F.DEVICE, id="another device than asked for"
+        ),
+        pytest.param(
+            Evidence("done", -9, oom_kills=1, wrong_spec="less memory"), F.DEVICE, id="it died of another device"
+        ),
+        pytest.param(
+            Evidence("done", 0, wrong_spec="another quota", limits_changed="changed"),
+            F.DEVICE,
+            id="it was another device before that was changed",
+        ),
         pytest.param(Evidence("on_fire"), F.INTERNAL, id="a state nobody knows is our bug"),
     ],
 )

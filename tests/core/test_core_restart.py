@@ -7,7 +7,7 @@ from dataclasses import replace
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
 from sidewinder.core.events import Earlier
-from sidewinder.model import AttemptId, Device, Failure, FailureClass, Policy, RetryPolicy
+from sidewinder.model import AttemptId, Device, Evidence, Failure, FailureClass, Policy, RetryPolicy
 from sidewinder.testing import World
 
 EXACT = Policy(retry=RetryPolicy(jitter=0.0))
@@ -144,3 +144,31 @@ def test_each_lab_keeps_its_own_policy() -> None:
         world.becomes_hole("a0", because="1 attempt(s) on a")
         world.advance(5.0)
         world.runs("b0")
+
+
+WRONG = Evidence("done", 0, wrong_spec="its CPU quota is 0.25 cores, asked are 0.5")
+
+
+def test_a_device_that_was_another_one_in_an_earlier_invocation_may_be_mended_by_now() -> None:
+    """Its result still lies there: taken for news it would quarantine the device again and again."""
+    with World([Device("pod", "kubernetes")], EXACT) as world:
+        world.queue("p", on="pod", last_attempt=1, in_flight=True)
+        world.expect(do.Journal, "p", n=1)
+        world.happens(ev.Journaled(AttemptId("p", 1)))
+        world.expect(do.AskStatus, "p", n=1)
+        world.happens(ev.StatusAnswered(AttemptId("p", 1), "finished"))
+        world.expect(do.Attach, "p", n=1)
+        world.happens(ev.ResultArrived(AttemptId("p", 1), WRONG))
+        assert world.noted("retry", over=True).fields["failure_class"] == "device"
+        world.runs("p", n=2)
+        world.ends("p")
+
+
+def test_a_run_that_was_measured_on_another_device_than_asked_for_takes_the_device_out() -> None:
+    with World([Device("pod", "kubernetes")], EXACT) as world:
+        world.queue("p", "q", on="pod")
+        world.runs("p")
+        world.happens(ev.ResultArrived(AttemptId("p", 1), WRONG))
+        world.noted("quarantined")
+        world.becomes_hole("p", because="asked are 0.5")
+        world.becomes_hole("q", because="asked are 0.5")

@@ -326,6 +326,8 @@ class Evidence(NamedTuple):
     # Of a measurement alone, by the device's own clocks; None: cannot be told there, or nothing was measured.
     suspended_s: float | None = None  # how long the machine slept during the run
     clock_step_s: float | None = None  # by how much its wall clock was set (without `suspended_s`: sleep included)
+    wrong_spec: str | None = None  # the device was not the one that is asked for when it started: a whole sentence
+    limits_changed: str | None = None  # limits that were set anew during the run, as the end of a sentence
 
 
 @dataclass(frozen=True, slots=True)

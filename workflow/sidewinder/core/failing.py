@@ -141,9 +141,11 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
     lane = item.lane
     if rule.point is PointEffect.RAISE:
         raise c.unexpected(item, failure.message)
+    # What an earlier invocation started says nothing of the device of today, which may have been mended since.
+    is_news = not (item.inherited and ran and c.stop is None)
     if rule.breaker is BreakerEffect.ALIVE and ran and lane.breaker.state is not HEALTHY:
         service.completed(c, item, out)
-    elif rule.breaker is BreakerEffect.QUARANTINE:
+    elif rule.breaker is BreakerEffect.QUARANTINE and is_news:
         service.quarantine(c, lane, failure.message, out)
     item.doubtful = item.suspect = False
     if rule.point is PointEffect.RESULT:
@@ -152,11 +154,11 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
         out.append(do.Publish(item.work_id, attempt, failure))
     elif rule.point is PointEffect.DROP:
         service.cancel(c, item, out)
-    elif rule.point is PointEffect.HOLE:
+    elif rule.point is PointEffect.HOLE and is_news:
         service.hole(c, item, failure.message, failure.failure_class, out)
     else:
         item.n += ran  # a refused attempt does not exist on the device: its number is still free
-        if item.inherited and ran and c.stop is None:
+        if not is_news:
             item.inherited = False
             note_retry(c, item, failure.failure_class, item.n - 1, failure.message, out, over=True)
             c.claim_next(item, item.state.slot, out)  # type: ignore[union-attr, arg-type]

@@ -71,8 +71,10 @@ SLEW_SHARE: Final = 500e-6
 
 
 def interruption(evidence: Evidence) -> str | None:
-    """Why a run that came to its end cannot be trusted by the device's own clocks, as the end of a sentence; None: it
-    can, as far as they tell."""
+    """Why a run that came to its end cannot be trusted by the device's own clocks and limits, as the end of a
+    sentence; None: it can, as far as they tell."""
+    if evidence.limits_changed is not None:
+        return evidence.limits_changed
     slept_s, step_s = evidence.suspended_s, evidence.clock_step_s
     if slept_s is not None and slept_s > INTERRUPTION_S:
         return f"the machine slept for {slept_s:.1f} s during the run (a closed lid, a suspend)"
@@ -85,6 +87,10 @@ def interruption(evidence: Evidence) -> str | None:
 def classify(evidence: Evidence) -> FailureClass | None:
     """The class of what came back from a device; ``None``: nothing speaks against it, the workload may parse it."""
     state, code = evidence.state, evidence.returncode
+    if evidence.wrong_spec is not None:
+        return FailureClass.DEVICE  # however it ended: that is another device's end
+    if evidence.limits_changed is not None and state in ("done", "timeout"):
+        return FailureClass.PREEMPTED  # it may have died of limits that nobody asked for
     if state != "done" or code != 0:
         if evidence.error in _DEVICE_CODES:
             return FailureClass.DEVICE
@@ -114,6 +120,8 @@ def classify(evidence: Evidence) -> FailureClass | None:
 
 def describe(evidence: Evidence, failure_class: FailureClass) -> str:
     """One sentence for the record: what the device saw."""
+    if failure_class is FailureClass.DEVICE and evidence.wrong_spec is not None:
+        return evidence.wrong_spec
     if failure_class is FailureClass.PREEMPTED and (why := interruption(evidence)) is not None:
         return f"{why}: what it measured is not trusted"
     if evidence.detail:

@@ -53,6 +53,8 @@ BAD_ENDS = (
     Evidence("refused", error="file_missing"),
     Evidence("refused", error="not_idle"),
     Evidence("done", 0, suspended_s=30.0),
+    Evidence("done", 0, wrong_spec="its quota is another"),
+    Evidence("timeout", limits_changed="its quota was changed"),
     Evidence("done", None),
     Evidence("refused", error="disk_full"),
     Evidence("lease_expired"),

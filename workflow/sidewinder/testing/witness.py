@@ -122,7 +122,7 @@ class Witness:
             del self.unknown[attempt.work_id]
         if isinstance(event, ev.ResultArrived):
             self.results[attempt] = event.evidence
-            if classify(event.evidence) not in _REPEATABLE:
+            if self._is_final(attempt, event.evidence):
                 self.results_here.add(attempt.work_id)
         elif isinstance(event, ev.Parsed):
             self.verdicts[attempt] = event.failure
@@ -181,7 +181,7 @@ class Witness:
         self.starts[work_id] += 1
         earlier = [r for r in fake.runs if r.attempt.work_id == work_id and r is not run]
         for other in earlier:
-            if other.state == "finished" and classify(other.evidence) not in _REPEATABLE:
+            if other.state == "finished" and self._is_final(other.attempt, other.evidence):
                 again = self.disk.failed_in.get(work_id, invocation) < invocation  # a failed point is open
                 assert again, f"promise 2: {run.attempt} repeats {other.attempt}, which ended with {other.evidence}"
         repeats = self.starts[work_id] - 1
@@ -192,6 +192,13 @@ class Witness:
         allowed = self._attempts_of(fake.id) - 1
         assert costly <= allowed, f"promise 3: {work_id} was tried {costly + 1} times, {allowed + 1} are allowed"
         self.started_here.append(run)
+
+    def _is_final(self, attempt: AttemptId, evidence: Evidence) -> bool:
+        """Whether it may be repeated by no means. That a device was unfit in an earlier invocation says nothing of it
+        today."""
+        found = classify(evidence)
+        is_old = self.sim.began_in.get(attempt, 0) < self.sim.invocation
+        return found not in _REPEATABLE and not (found is FailureClass.DEVICE and is_old)
 
     def exclusive(self, work_id: str, device: str) -> None:
         self._check_group(device, None)
@@ -455,7 +462,7 @@ class Witness:
             record = records.get(attempt.work_id)
             if not run.cut_short and not self.it.stopped and classify(run.evidence) not in _REPEATABLE:
                 kept = record is not None and record.attempt == attempt and self.starts[attempt.work_id] <= attempt.n
-                quarantined = run.evidence.error == "disk_full"
+                quarantined = classify(run.evidence) is FailureClass.DEVICE
                 assert kept or quarantined, f"promise 8: {attempt} came through a broken link and {record} was kept"
 
 
