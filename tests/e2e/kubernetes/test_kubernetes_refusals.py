@@ -151,11 +151,11 @@ def test_an_account_that_may_too_little(namespace: Namespace, tmp_path: Path) ->
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]}]
     text = refused(namespace.device(kubeconfig=account(namespace, "no-exec", rules, tmp_path)), DeviceFault)
     assert "forbidden" in text
-    assert "lacks the right to get pods/exec and create pods/exec in namespace" in text
+    assert "lacks the right to get pods/exec, create pods/exec in namespace" in text
     rules[0]["verbs"] = ["get"]
     text = refused(namespace.device("other", kubeconfig=account(namespace, "no-create", rules, tmp_path)), DeviceFault)
     assert "cannot create resource" in text
-    assert "create pods and delete pods and get pods/exec" in text
+    assert "create pods, delete pods, get pods/exec" in text
     assert f"--user system:serviceaccount:{namespace.name}:no-create | kubectl apply" in text
     assert "log in again" in refused(
         namespace.device(kubeconfig=with_token(namespace, "gone", tmp_path / "bad")), DeviceFault

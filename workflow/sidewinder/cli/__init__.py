@@ -19,7 +19,7 @@ COMMANDS = {
     "measure": "measure one point and publish its record",
     "explain": "say why a point is not done and what would unblock it",
     "doctor": "look at the devices of a lab",
-    "devices": "show which devices are down and why, release one, trust a host key, bring models there",
+    "devices": "show which devices are down and why, release one, trust a host key, bring models there, make pods",
     "report": "build the report of a run folder",
     "unlock": "take a run folder's lock from a controller on another host that is gone for good",
     "schema": "print the JSON Schema of a config, for editors",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sidewinder.errors import ConfigError, DeviceFault, PublishError
 from sidewinder.model import Device
 
-from . import board, pods, stage
+from . import board, pods, role, stage
 from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sidewinder.transports.ssh_target import Target
 
-HELP = "show which devices are down and why, release one, trust a host key, bring models there"
+HELP = "show which devices are down and why, release one, trust a host key, bring models there, make pods"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     staging.add_argument("names", metavar="NAME", nargs="*", help="devices of the lab (default: all)")
     add_lab_arguments(staging)
     pods.add_actions(actions)
+    role.add_action(actions)
     add_lab_arguments(parser)
 
 
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
             return board.release(args)
         case "stage":
             return stage.run(args)
+        case role.ACTION:
+            return role.run(args)
         case action if action in pods.ACTIONS:
             return pods.run(args)
         case _:

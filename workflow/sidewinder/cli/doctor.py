@@ -7,24 +7,16 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from sidewinder import machines
+from sidewinder import machines, quantity
 from sidewinder.errors import ConfigError, SidewinderError
 from sidewinder.model import Device, Plan
 
+from .finding import Finding
 from .lab import OK, OPEN, add_lab_arguments, load_plan, print_json
 
 HELP = "look whether every device can do what the plan asks of it"
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at. ``verdict``: "ok", "warn" (goes on, but know it), "fail" (points will be holes)."""
-
-    where: str
-    what: str
-    verdict: str
-    text: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,8 +129,15 @@ async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, lis
     """What can be seen of one device without measuring: answer, clock, engines, models. ``boots`` gets its boot id."""
     from sidewinder.engine.devices import DeviceLink, agent_opener
 
+    from .rights import rights
+
     link = DeviceLink(device, agent_opener("doctor", f"doctor-{os.getpid()}"))
     try:
+        found = await rights(device) if device.kind == "kubernetes" else []
+        for finding in found:
+            yield finding
+        if not _is_well(found):
+            return
         async with link.client() as client:
             hello = await client.connect()
             boot = link.facts.get("boot_id") or hello.boot_id  # the kernel's: two pods may lie on one node
@@ -146,7 +145,7 @@ async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, lis
                 boots[device.id] = [str(boot)]
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
             remarks = [text for about, text in link.remarks.items() if about != "clock"]
-            for finding in _conditions(device.id, link.facts, link.clock.entry(), remarks):
+            for finding in _conditions(device, link.facts, link.clock.entry(), remarks):
                 yield finding
             for finding in await _engines(plan, device, link):
                 yield finding
@@ -158,12 +157,16 @@ async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, lis
         await link.close()
 
 
-def _conditions(where: str, facts: Any, clock: dict[str, Any], remarks: Sequence[str]) -> Iterator[Finding]:
+def _conditions(device: Device, facts: Any, clock: dict[str, Any], remarks: Sequence[str]) -> Iterator[Finding]:
+    where = device.id
     cores = facts.get("logical_cores")
     placement = facts.get("placement") or {}
     quota = placement.get("cpu_quota_cores")
     text = f"{facts.get('cpu', 'unknown CPU')}, {cores} logical cores"
-    if quota is not None:
+    asked = device.settings.get("cpu")
+    if quota is not None and asked is not None and abs(quota - float(quantity.parse(str(asked)))) < 0.005:
+        yield Finding(where, "cpu", "ok", f"{text}, its quota allows {quota:g} as asked")
+    elif quota is not None:
         few = f"{text}, but its quota allows {quota:g}"
         yield Finding(where, "cpu", "warn" if cores and quota < cores else "ok", few)
     else:

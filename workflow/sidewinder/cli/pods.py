@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 @asynccontextmanager
-async def _life(device: Device) -> AsyncIterator[PodLife]:
+async def life_of(device: Device) -> AsyncIterator[PodLife]:
+    """Of a device of kind kubernetes; on stderr why it lasts."""
     from sidewinder.transports import kubernetes_cluster
     from sidewinder.transports.kubernetes_pod import PodLife
 
@@ -87,7 +88,7 @@ async def _up_all(devices: list[Device], args: argparse.Namespace) -> list[Answe
     async def up(device: Device) -> Answer:
         if device.settings.get("image"):  # that is what the command is for, also where a sweep may not make it
             device = replace(device, settings={**device.settings, "create": True})
-        async with _life(device) as life:
+        async with life_of(device) as life:
             _, container = await life.ensure()
         text = f"pod {container.pod} is ready on {container.node}"
         return {"device": device.id, "pod": container.pod, "node": container.node, "text": text}
@@ -100,7 +101,7 @@ async def _down_all(devices: list[Device], args: argparse.Namespace) -> list[Ans
 
 
 async def _down(device: Device, force: bool) -> Answer:
-    async with _life(device) as life:
+    async with life_of(device) as life:
         was_there = await life.remove(force=force)
         text = f"pod {life.name} is removed" if was_there else f"there was no pod {life.name}"
         return {"device": device.id, "pod": life.name, "removed": was_there, "text": text}
@@ -118,7 +119,7 @@ async def _clean_all(devices: list[Device], args: argparse.Namespace) -> list[An
         place = {key: device.settings.get(key) for key in ("kubeconfig", "context", "namespace")}
 
         async def look(device: Device = device, place: dict[str, Any] = place) -> Answer:
-            async with _life(device) as life:
+            async with life_of(device) as life:
                 for pod in await life.ours():
                     if args.force or annotation(pod, OWNER) == owner():
                         name = pod["metadata"]["name"]

@@ -45,8 +45,8 @@ GET_PODS: Final = Right("get", "pods", "its pod cannot be looked at", is_needed=
 CREATE_PODS: Final = Right("create", "pods", "its pod cannot be made", is_needed=True, makes=True)
 RIGHTS: Final = (
     GET_PODS,
-    Right("list", "pods", "`sidewinder devices clean` finds no pod, and a pod that starts is noticed up to 5 s late"),
-    Right("watch", "pods", "a pod that starts is noticed up to 5 s late"),
+    Right("list", "pods", "`sidewinder devices clean` finds no pods, and none are watched"),
+    Right("watch", "pods", "a pod that starts is noticed late, and why one ended is often not known"),
     CREATE_PODS,
     Right("delete", "pods", "a pod that is over or not the right one cannot be replaced", is_needed=True, makes=True),
     Right("get", "pods/exec", "no command can be started in its pod", is_needed=True),
@@ -122,8 +122,8 @@ def rules(rights: Iterable[Right]) -> list[dict[str, Any]]:
 
 
 def lines(rights: Iterable[Right]) -> str:
-    """The same as text: lines for the ``rules`` of a Role."""
-    return "\n".join(
+    """The same as text, as they stand among the ``rules`` of a Role."""
+    return " and ".join(
         f'- {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(rule["verbs"])}]}}'
         for rule in rules(rights)
         for group, resource in ((rule["apiGroups"][0], rule["resources"][0]),)
@@ -137,13 +137,14 @@ def grant_command(namespace: str, who: str | None, *, nodes: bool = False) -> st
     return f"sidewinder devices role --namespace {namespace} --user {user}{more} | kubectl apply -f -"
 
 
-def lacks(rights: Sequence[Right], namespace: str, who: str | None) -> str:
+def lacks(rights: Sequence[Right], namespace: str, who: str | None, *, is_all: bool) -> str:
     """What a person is told who may not do what is needed, and what to do about it. Empty where nothing is missing."""
     if not rights:
         return ""
-    named = " and ".join(str(right) for right in rights)
+    named = ", ".join(str(right) for right in rights)
+    meant = " (is that the namespace that is meant?)" if is_all else ""
     return (
-        f"The account{f' {who}' if who else ''} lacks the right to {named} in namespace {namespace}. Who keeps the "
-        f"cluster grants all that is needed by: {grant_command(namespace, who)} ; or this alone, as a rule of its "
-        f"Role: {lines(rights)}"
+        f"The account{f' {who}' if who else ''} lacks the right to {named} in namespace {namespace}{meant}. Who keeps "
+        f"the cluster grants all that is needed by: {grant_command(namespace, who)} ; or this alone, in a Role there: "
+        f"{lines(rights)}"
     )

@@ -114,9 +114,11 @@ class PodLife:
     async def _lacks(self) -> str:
         """The right that this account misses, in words; empty where that is not it, or nobody can say."""
         try:
-            rights = [right for right in await self.missing_rights() if right.is_needed]
+            missing = await self.missing_rights()
+            rights = [right for right in missing if right.is_needed]
             who = await kubernetes_access.account(self.cluster) if rights else None
-            return kubernetes_access.lacks(rights, await self.namespace(), who)
+            is_all = len(missing) == len(kubernetes_access.rights_for(makes=self.creates))
+            return kubernetes_access.lacks(rights, await self.namespace(), who, is_all=is_all)
         except Exception as error:
             if translate(error, self.where, self.device.id) is None:
                 raise
