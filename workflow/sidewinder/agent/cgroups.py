@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 _UNLIMITED_V1 = 1 << 60
+_LIMIT_FILES = {
+    1: (
+        ("cpu", "cpu.cfs_quota_us"),
+        ("cpu", "cpu.cfs_period_us"),
+        ("cpu", "cpu.shares"),
+        ("memory", "memory.limit_in_bytes"),
+        ("cpuset", "cpuset.cpus"),
+    ),
+    2: (("", "cpu.max"), ("", "cpu.weight"), ("", "memory.max"), ("", "cpuset.cpus")),
+}
 _OWN_GROUPS = "/proc/self/cgroup"
 _known = {}  # type: dict[tuple[str, str], Cgroup]
 
@@ -117,18 +127,51 @@ class Cgroup:
             folder = os.path.dirname(folder)
         return min(quotas) if quotas else None
 
+    def limit_files(self) -> "list[str]":
+        """Where somebody sets what ``limits`` reads, as far as it is there."""
+        named = [(self.folders.get(controller), name) for controller, name in _LIMIT_FILES.get(self.version, ())]
+        paths = [os.path.join(folder, name) for folder, name in named if folder]
+        return [path for path in paths if os.path.exists(path)]
+
+    def _own_quota(self) -> "tuple[int | None, int | None]":
+        """Microseconds of our own group's quota (negative: none is set) and of its period; None: not to be read."""
+        if self.version == 1:
+            return self._number("cpu", "cpu.cfs_quota_us"), self._number("cpu", "cpu.cfs_period_us")
+        words = (self._file("cpu", "cpu.max") or "").split()
+        if len(words) != 2 or not words[1].isdigit():
+            return None, None
+        return int(words[0]) if words[0].isdigit() else -1, int(words[1])
+
+    def _own_memory(self) -> "int | None":
+        """Bytes of our own group's limit (negative: none is set); None: not to be read."""
+        if self.version == 1:
+            limit = self._number("memory", "memory.limit_in_bytes")
+            return -1 if limit is not None and limit >= _UNLIMITED_V1 else limit
+        text = (self._file("memory", "memory.max") or "").strip()
+        return -1 if text == "max" else int(text) if text.isdigit() else None
+
     def limits(self) -> "dict[str, Any]":
-        """``version``, ``cpu_quota_cores``, ``memory_max_bytes``, ``cpu_weight``, ``cpuset``; unlimited is absent."""
+        """What holds now, a limit that is not set or not known being absent: ``version``, ``cpu_quota_us`` and
+        ``cpu_period_us`` of our own group, ``cpu_quota_cores`` (the tightest from there up), ``memory_max_bytes``,
+        ``cpu_weight`` (v2) or ``cpu_shares`` (v1), ``cpuset``; ``unlimited``: which of ``cpu`` and ``memory`` our own
+        group says to have no limit."""
         if not self.version:
             return {}
-        found = {"version": self.version, "cpu_quota_cores": self._quota_cores()}  # type: dict[str, Any]
+        quota_us, period_us = self._own_quota()
+        memory = self._own_memory()
+        unlimited = [name for name, limit in (("cpu", quota_us), ("memory", memory)) if limit is not None and limit < 0]
+        found = {
+            "version": self.version,
+            "cpu_quota_us": None if quota_us is not None and quota_us < 0 else quota_us,
+            "cpu_period_us": period_us,
+            "cpu_quota_cores": self._quota_cores(),
+            "memory_max_bytes": None if memory is not None and memory < 0 else memory,
+            "unlimited": unlimited or None,
+        }  # type: dict[str, Any]
         if self.version == 2:
-            found["memory_max_bytes"] = self._number("memory", "memory.max")
             found["cpu_weight"] = self._number("cpu", "cpu.weight")
             found["cpuset"] = (self._file("cpuset", "cpuset.cpus.effective") or "").strip() or None
         else:
-            limit = self._number("memory", "memory.limit_in_bytes")
-            found["memory_max_bytes"] = limit if limit is not None and limit < _UNLIMITED_V1 else None
             found["cpu_shares"] = self._number("cpu", "cpu.shares")
             found["cpuset"] = (self._file("cpuset", "cpuset.effective_cpus") or "").strip() or None
         return {name: value for name, value in found.items() if value is not None}

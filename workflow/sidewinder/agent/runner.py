@@ -19,6 +19,7 @@ from .digests import DigestCache
 from .evidence import Conditions, compare
 from .idle import NotIdle, wait_for_idle
 from .inputs import InputLost, lay_out
+from .limitwatch import LimitWatch
 from .outputs import Outputs
 from .prepare import Preparation
 from .processes import (
@@ -279,7 +280,7 @@ class Runner:
             hz, power = float(task["sample_hz"]), bool(task.get("sample_power"))
             self.sampler = Sampler(self.root, hz, power, self.pump, environment=environment)
             self.helpers = self.sampler.start()
-        limits = cgroup.limits()
+        limits = LimitWatch(cgroup, self.pump)
         before = Conditions(cgroup, self.root)
         in_fd, out_fd, err_fd = self._open_pipes()
         start = stamp()
@@ -290,6 +291,7 @@ class Runner:
             )
         except SpawnError as error:
             self._stop_sampler()
+            limits.close()
             raise Refused(error.code, error.detail, state="spawn_failed") from None
         finally:
             for fd in (in_fd, out_fd, err_fd):
@@ -329,8 +331,7 @@ class Runner:
         self.evidence["leftover_killed"] = len(self.leftovers)
         self.evidence["tree_dead"] = dead
         self.evidence["duration_s"] = wall_s
-        placement = {"before": limits, "after": cgroup.limits()}
-        self.evidence["placement"] = placement if placement["before"] != placement["after"] else {"before": limits}
+        self.evidence["placement"] = limits.close()
         if self.sampler is not None:
             self.evidence["telemetry"] = self.sampler.summary(wall_s)
         return state
