@@ -105,11 +105,15 @@ class Witness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def traces(self) -> dict[str, str]:
+        """The text of each file that is there, by its name."""
+        return {path.name: path.read_text() for path in self.folder.iterdir()} if self.folder.is_dir() else {}
+
     @property
     def executions(self) -> list[Execution]:
         found = []
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            lines = path.read_text().splitlines() if path.name[0].isdigit() else []
+        for name, text in self.traces().items():
+            lines = text.splitlines() if name[0].isdigit() else []
             if len(lines) > 1 and lines[1].strip():  # else: it has just been made
                 told = json.loads(lines[0])
                 complete = lines[2:] == ["ended"]

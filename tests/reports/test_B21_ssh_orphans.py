@@ -28,15 +28,6 @@ pytestmark = needs_sshd
 TESTS = Path(__file__).resolve().parents[1]
 CONTROLLER = TESTS / "netns" / "controller.py"
 POLICY = Policy(retry=RetryPolicy(max_attempts=20, backoff_s=0.1, max_backoff_s=0.5))
-# wrapper -> child -> grandchild, which leaves session and group; each waits for the one below
-TREE = """\
-import subprocess, sys
-role, witness, folder, how_long = sys.argv[1:5]
-below = [sys.executable, "-S", witness, folder, "tree", how_long]
-if role == "wrapper":
-    below = [sys.executable, "-S", __file__, "child", *sys.argv[2:]]
-sys.exit(subprocess.Popen(below, start_new_session=role == "child").wait())
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +51,7 @@ class Tree:
     def __init__(self, folder: Path, device: Device) -> None:
         self.root = folder / "runs"
         self.witness = Witness(folder / "witness")
-        program = folder / "tree.py"
-        program.write_text(TREE)
-        argv = (sys.executable, "-S", str(program), "wrapper", str(TESTS / "netns" / "witness.py"))
+        argv = (sys.executable, "-S", str(TESTS / "netns/tree.py"), "wrapper", str(TESTS / "netns/witness.py"))
         point = command(*argv, str(self.witness.folder), "hold", metrics={"v": r'"start_ns": (\d+)'}, device=device.id)
         self.plan: Plan = make_plan(self.root, [point], devices=[device], policy=POLICY)
 

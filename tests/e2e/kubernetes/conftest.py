@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, TestCluster, cluster, script, until, why_not
+from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, TestCluster, alone, cluster, script, why_not
 from e2e.kubernetes.helpers_sweeps import POLICY, Begin, Sweep
 from engine.helpers_engine import make_plan
 from sidewinder.model import Device
@@ -41,8 +41,10 @@ def test_cluster() -> Iterator[TestCluster]:
 
 
 @pytest.fixture
-def namespace(test_cluster: TestCluster) -> Iterator[Namespace]:
-    with test_cluster.namespace() as one:
+def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    name = "own" if "own" in request.fixturenames else "test_cluster"
+    found: TestCluster = request.getfixturevalue(name)
+    with found.namespace() as one:
         yield one
 
 
@@ -68,11 +70,20 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         sweep.engine.shutdown(20)
 
 
+@pytest.fixture(scope="session")
+def own_cluster() -> Iterator[TestCluster]:
+    """A second one, whose nodes may be hurt: on the first one that would disturb the tests of the other workers."""
+    why = why_not()
+    if why is not None:
+        pytest.skip(why)
+    with cluster("o") as one:
+        yield one
+
+
 @pytest.fixture
-def own(test_cluster: TestCluster) -> Iterator[TestCluster]:
-    if not test_cluster.is_own:
+def own(own_cluster: TestCluster) -> Iterator[TestCluster]:
+    if not own_cluster.is_own:
         pytest.skip("cuts cables and kills kubelets: only on a cluster that the tests started")
-    yield test_cluster
-    for node in ("node1", "node2"):
-        test_cluster.node(node, "heal")
-        until(lambda node=node: test_cluster.has_ready(node), f"{node} is well again")
+    with alone(Path(own_cluster.kubeconfig).parent / "one-test-at-a-time"):
+        yield own_cluster
+        own_cluster.mend("node2")  # the only one that tests hurt

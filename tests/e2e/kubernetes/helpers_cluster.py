@@ -3,6 +3,8 @@
 A person's cluster is taken by ``KUBECONFIG`` and ``SIDEWINDER_TEST_CLUSTER=1`` together, never by accident. Else, where
 a folder beside the project holds ``cluster/cluster.py`` and we are root on Linux, the processes of one test session
 start one cluster and share it; the last one takes it down. Every test works in a namespace that was made for it.
+
+Tests that hurt nodes have a second cluster, one test at a time: what they cut is nobody else's.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from sidewinder.files.holder import start_of
 from sidewinder.model import Device
@@ -155,9 +159,47 @@ class TestCluster:
         assert self._own is not None
         _run(self._own[0], self._own[1], "node", name.removeprefix("node"), action)
 
+    def mend(self, node: str) -> None:
+        """Whatever a test did to it, and however that test ended."""
+        assert self._own is not None
+        number = node.removeprefix("node")
+        status = dict(line.split()[:2] for line in _run(*self._own, "status").splitlines())
+        self.node(node, "heal")
+        is_known = self.api("GET", f"/api/v1/nodes/{node}") is not None
+        if not status.get(f"holder{number}", "dead").isdigit():
+            self.node(node, "power-on")
+        elif not status.get(f"kubelet{number}", "dead").isdigit():
+            self.node(node, "start-kubelet")
+        elif not is_known:  # it makes itself known when it starts
+            self.node(node, "stop-kubelet")
+            self.node(node, "start-kubelet")
+        until(lambda: self.has_ready(node), f"{node} is well again")
+
     def has_ready(self, node: str) -> bool:
         found = self.api("GET", f"/api/v1/nodes/{node}")
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in found["status"]["conditions"])
+        return found is not None and any(
+            one["type"] == "Ready" and one["status"] == "True" for one in found["status"]["conditions"]
+        )
+
+    @contextlib.contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """It is killed; it is there again, with its arguments, when this ends."""
+        assert self._own is not None
+        program, name = self._own
+        pid = int((Path(self.kubeconfig).parent / "pids" / "apiserver").read_text().split()[0])
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+        _python(program, name, "c.end('apiserver', cluster.signal.SIGKILL)")
+        try:
+            yield
+        finally:
+            _python(program, name, "c.spawn('apiserver', *sys.argv[3:], prefix=c.in_cp)", *argv)
+            until(self._answers, "the API server is there again")
+
+    def _answers(self) -> bool:
+        try:
+            return self.api("GET", "/api/v1/nodes") is not None
+        except (aiohttp.ClientError, OSError, Refused):
+            return False
 
     @contextlib.contextmanager
     def namespace(self, **labels: str) -> Iterator[Namespace]:
@@ -176,22 +218,31 @@ def _run(program: Path, name: str, *arguments: str) -> str:
     return done.stdout
 
 
+def _python(program: Path, name: str, code: str, *arguments: str) -> None:
+    """By the cluster's own means, for what it has no verb for."""
+    begin = "import sys; sys.path.insert(0, sys.argv[1]); import cluster; c = cluster.Cluster(sys.argv[2])\n"
+    argv = [sys.executable, "-c", begin + code, str(program.parent), name, *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=OUTSIDE)
+    assert done.returncode == 0, f"cluster {name}: {code}: {done.stderr[-3000:]}"
+
+
 @contextlib.contextmanager
-def cluster() -> Iterator[TestCluster]:
+def cluster(purpose: str = "") -> Iterator[TestCluster]:
+    """One for each purpose of a session; a person's is there once."""
     if os.environ.get(OPT_IN) == "1":
         yield TestCluster(os.environ["KUBECONFIG"], None)
         return
     program = script()
     assert program is not None
-    with _shared(program) as (name, kubeconfig):
+    with _shared(program, purpose) as (name, kubeconfig):
         yield TestCluster(kubeconfig, (program, name))
 
 
 @contextlib.contextmanager
-def _shared(program: Path) -> Iterator[tuple[str, str]]:
+def _shared(program: Path, purpose: str) -> Iterator[tuple[str, str]]:
     """One for the processes of this session: the first one starts it, the last one ends it."""
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(4)
-    name = f"sw{session[:6]}"
+    name = f"sw{session[:6]}{purpose}"
     base = Path(tempfile.gettempdir()) / f"sidewinder-test-clusters-{os.getuid()}"
     folder = base / name
     me = folder / str(os.getpid())
@@ -224,7 +275,14 @@ def _up(program: Path, name: str) -> str:
 @contextlib.contextmanager
 def _locked(base: Path) -> Iterator[None]:
     base.mkdir(mode=0o700, exist_ok=True)
-    with open(base / "lock", "w") as file:
+    with alone(base / "lock"):
+        yield
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One test, or one process, at a time."""
+    with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

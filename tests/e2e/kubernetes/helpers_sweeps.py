@@ -57,9 +57,17 @@ class Sweep:
         return found
 
     @property
-    def ledger(self) -> list[str]:
+    def attempts(self) -> list[tuple[int, str]]:
+        return [(attempt["n"], attempt["outcome"]) for attempt in self.record["attempts"]]
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
         path = self.root / "retries.jsonl"
-        return [json.loads(line)["event"] for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def ledger(self) -> list[str]:
+        return [line["event"] for line in self.lines]
 
 
 Begin = Callable[..., Sweep]
