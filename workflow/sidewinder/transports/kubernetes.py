@@ -17,7 +17,7 @@ from sidewinder.model import EMPTY, Device, Json
 from . import kubernetes_cluster, kubernetes_exec
 from .base import Channel
 from .kubernetes_channel import PodChannel
-from .kubernetes_errors import Refused
+from .kubernetes_errors import Refused, Silent
 from .kubernetes_facts import pod_facts
 from .kubernetes_pod import PodLife
 from .kubernetes_spec import python_of, workdir_of
@@ -63,7 +63,12 @@ class KubernetesTransport:
             if not self._is_honest and not await self._starts_commands(life) and not is_last:
                 return None  # a container that ended a moment ago, or no such Python: then the front will say so
             argv = [python_of(self.device), *PYTHON_FLAGS, "-c", BOOTSTRAP]
-            stream = await kubernetes_exec.start(life.cluster, await life.path(f"/{life.name}"), life.container, argv)
+            is_again = self.agent_options.get("boot_id") == container.identity
+            path = await life.path(f"/{life.name}")
+            stream = await kubernetes_exec.start(life.cluster, path, life.container, argv, is_again=is_again)
+        except Silent as error:
+            became = await life.what_became(container)
+            raise TransportError(f"{life.where}: no answer: {error}; {became}") from error
         except Refused as error:
             # 404 and 500 come from a kubelet that is away as well as from a container that ended, which the pod's
             # status tells a second or two late. So it is looked at again, and only then given up.

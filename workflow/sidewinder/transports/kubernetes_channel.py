@@ -64,7 +64,7 @@ class PodChannel:
                 # A dead link takes small things for a long time, and a full one none: neither may hold us up here.
                 with suppress(aiohttp.ClientError, OSError, TimeoutError):
                     async with asyncio.timeout(PING_S):
-                        await self._stream.write(_PING, is_sign=False)
+                        await self._stream.write(_PING)
 
     async def _why(self) -> str:
         """What broke the stream: only the API server knows whether the pod is still there."""

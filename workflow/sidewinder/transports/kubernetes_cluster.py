@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LOGIN_S: Final = 60.0  # a credential plugin may ask a server of its own
 REQUEST_S: Final = 15.0
 HANDSHAKE_S: Final = 15.0
+TRY_S: Final = 2.5  # on a link that is away each packet that asks for a connection is sent again later than the last
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0)
 MOST_PAUSE_S: Final = 30.0  # however long the server says that we shall wait
 WATCH_S: Final = 300  # the server ends a watch then; it goes on where it was
@@ -149,33 +150,58 @@ class Cluster:
                     raise TransportError(f"{self}: a line of a watch is no JSON")
                 yield found
 
-    async def stream(self, path: str, query: Query) -> ClientWebSocketResponse[Any]:
-        """A web socket of the exec kind."""
+    async def stream(self, path: str, query: Query, *, is_again: bool = False) -> ClientWebSocketResponse[Any]:
+        """A web socket of the exec kind. ``is_again``: there was one before, so a link may be away that comes back."""
+        for is_last in (False, True):
+            try:
+                return await self._stream(path, query, is_again)
+            except Refused as error:
+                if error.status != 401 or is_last:
+                    raise
+                await self._log_out()
+        raise AssertionError("unreachable")
+
+    async def _stream(self, path: str, query: Query, is_again: bool) -> ClientWebSocketResponse[Any]:
+        """One handshake has all the time. Beside it a fresh one every now and then finds a link that is back sooner."""
+        patient = asyncio.create_task(self._handshake(path, query, HANDSHAKE_S))
+        tries, found = {patient}, patient
+        try:
+            while True:
+                limit_s = TRY_S if is_again and len(tries) == 1 else None  # the fresh one ends by itself
+                done, _ = await asyncio.wait(tries, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+                for found in done:
+                    if found is patient or not isinstance(found.exception(), Silent):
+                        return found.result()
+                tries = {patient, asyncio.create_task(self._handshake(path, query, TRY_S))}
+        finally:
+            rest = tries - {found} if found.done() else tries
+            for one in rest:
+                one.cancel()
+            for late in await asyncio.gather(*rest, return_exceptions=True):
+                if not isinstance(late, BaseException):
+                    await late.close()
+
+    async def _handshake(self, path: str, query: Query, limit_s: float) -> ClientWebSocketResponse[Any]:
         import aiohttp
 
-        for is_last in (False, True):
-            session = await self._session()
-            self.requests += 1
-            arguments = await self._arguments()
-            try:
-                async with asyncio.timeout(HANDSHAKE_S):
-                    opened: ClientWebSocketResponse[Any] = await session.ws_connect(
-                        await self._url(path, query),
-                        protocols=PROTOCOLS,
-                        max_msg_size=0,
-                        heartbeat=None,  # its answer may be the API server's own: the agent is asked instead
-                        timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
-                        **arguments,
-                    )
-                    return opened
-            except TimeoutError:
-                raise Silent("no stream was opened", HANDSHAKE_S) from None
-            except aiohttp.WSServerHandshakeError as error:
-                if error.status == 401 and not is_last:
-                    await self._log_out()
-                    continue
-                raise Refused(error.status, {"message": error.message}) from error
-        raise AssertionError("unreachable")
+        session = await self._session()
+        self.requests += 1
+        arguments = await self._arguments()
+        try:
+            async with asyncio.timeout(limit_s):
+                opened: ClientWebSocketResponse[Any] = await session.ws_connect(
+                    await self._url(path, query),
+                    protocols=PROTOCOLS,
+                    max_msg_size=0,
+                    heartbeat=None,  # its answer may be the API server's own: the agent is asked instead
+                    timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+                    **arguments,
+                )
+                return opened
+        except TimeoutError:
+            raise Silent("no stream was opened", limit_s) from None
+        except aiohttp.WSServerHandshakeError as error:
+            raise Refused(error.status, {"message": error.message}) from error
 
     async def close(self) -> None:
         await self._log_out()

@@ -91,12 +91,13 @@ class Exec:
         self._out.clear()
         return data
 
-    async def write(self, data: bytes, *, is_sign: bool = True) -> None:
-        """Whole: what two write at once does not get mixed. ``is_sign``: that it is taken is a sign of life."""
+    async def write(self, data: bytes) -> None:
+        """Whole: what two write at once does not get mixed. That much is taken is a sign of life; little is taken by
+        the API server alone, also while the node is cut off."""
         async with self._writing:
             for start in range(0, len(data), PIECE_BYTES):
                 await self._socket.send_bytes(STDIN + data[start : start + PIECE_BYTES])
-                if is_sign:
+                if len(data) > PIECE_BYTES:
                     self.heard_s = asyncio.get_running_loop().time()
 
     def lose(self, why: str) -> None:
@@ -138,8 +139,10 @@ def _ended(data: bytes) -> Ended:
     return Ended(None, said)
 
 
-async def start(cluster: Cluster, pod_path: str, container: str, argv: Sequence[str], *, stdin: bool = True) -> Exec:
-    """Raises what ``Cluster.stream`` raises."""
+async def start(
+    cluster: Cluster, pod_path: str, container: str, argv: Sequence[str], *, stdin: bool = True, is_again: bool = False
+) -> Exec:
+    """Raises what ``Cluster.stream`` raises; ``is_again`` as there."""
     query = {
         "container": container,
         "command": list(argv),
@@ -148,7 +151,7 @@ async def start(cluster: Cluster, pod_path: str, container: str, argv: Sequence[
         "stderr": "true",
         "tty": "false",
     }
-    return Exec(await cluster.stream(f"{pod_path}/exec", query))
+    return Exec(await cluster.stream(f"{pod_path}/exec", query, is_again=is_again))
 
 
 @asynccontextmanager

@@ -76,6 +76,7 @@ class PodLife:
         self._namespace: str | None = device.settings.get("namespace")
         self.told = ""
         self.met = ""  # uid of the pod that was ready last: one that is not ready any more is another matter
+        self._ready_life = ""  # of its container
 
     @property
     def creates(self) -> bool:
@@ -187,10 +188,13 @@ class PodLife:
                 return await Wait(self, limit_s, watch.change).until_ready(found)
 
     def ready(self, pod: Pod) -> tuple[Pod, Container] | None:
-        container = container_of(pod, self.container) if judge(pod, self.container).state == "ready" else None
-        if container is None:
+        """Who was ready once in this life of the container is called into as long as it runs: "not ready" says then
+        that its node was not heard of, or a probe of somebody's failed; whether the call arrives says more."""
+        container, state = container_of(pod, self.container), judge(pod, self.container).state
+        is_known = container is not None and container.identity == self._ready_life
+        if container is None or not (state == "ready" or (state == "waiting" and is_known)):
             return None
-        self.met = container.uid
+        self.met, self._ready_life = container.uid, container.identity
         return pod, container
 
     def is_right(self, pod: Pod) -> bool:
