@@ -15,6 +15,7 @@ from sidewinder.core.events import (
     OUTLIVES_S,
     Acked,
     AttemptBusy,
+    AttemptDied,
     AttemptRefused,
     AttemptStale,
     AttemptStarted,
@@ -42,13 +43,25 @@ from .linkloss import LinkLoss, Tell
 
 # Up to here the parser costs less than the hop to a thread and back (about 0.1 ms) is worth.
 PARSE_INLINE_BYTES = 65_536
+# A member of a group answered when it was called, without a turn. One that has to be made anew by now (its pod was
+# deleted) is not waited for with the turn in hand: the attempt fails on the way, and the device is called again.
+WITH_TURN_S = 20.0
 
 Answer = Event | Awaitable[Event]
 
 
 class Dispatch:
-    def __init__(self, jobs: dict[str, Job], links: dict[str, DeviceLink], tell: Tell, greeting: Greeting) -> None:
-        """``tell`` takes notes for people: a link that broke and came back changes nothing for the core."""
+    def __init__(
+        self,
+        jobs: dict[str, Job],
+        links: dict[str, DeviceLink],
+        tell: Tell,
+        greeting: Greeting,
+        shares: Callable[[str], bool],
+    ) -> None:
+        """``tell`` takes notes for people: a link that broke and came back changes nothing for the core. ``shares``:
+        whether others wait while this device has the turn."""
+        self._shares = shares
         self._jobs, self._links, self._tell, self._greeting = jobs, links, tell, greeting
         self._losses: dict[AttemptId, LinkLoss] = {}  # of the attempts that are waited for
         self._stopped = asyncio.Event()
@@ -75,10 +88,13 @@ class Dispatch:
 
     async def _ask_status(self, instruction: AskStatus, job: Job) -> Event:
         attempt = instruction.attempt
+        await self._have(instruction.device, job)
         async with job.link.client() as client:
             status = await client.status(job.run_id, attempt.n)
         if status.state in ("running", "finished"):
             job.adopted(attempt.n)
+        elif status.death is not None:
+            return AttemptDied(attempt, status.death)
         return StatusAnswered(attempt, status.state, status.max_attempt)
 
     def start(self, instruction: StartAttempt) -> Answer:
@@ -93,6 +109,7 @@ class Dispatch:
         attempt, may_run_s = instruction.attempt, 0.0
         await self._greeting.over()
         try:
+            await self._have(instruction.device, job)
             if not job.brings:
                 await job.prepare()
             elif not await self._before_a_stop(self._bring(instruction, job)):
@@ -104,6 +121,8 @@ class Dispatch:
                 await job.link.clock.before_run(client)
                 may_run_s = OUTLIVES_S  # the start is on its way
                 started = await client.start(job.run_id, attempt.n, task, instruction.slot)
+                if started.outcome in ("started", "exists"):
+                    job.began(attempt.n, client.boot_of(job.run_id, attempt.n))
         except TransportError as error:
             return TransportFailed(attempt, str(error), may_run_s)
         match started.outcome:
@@ -116,6 +135,11 @@ class Dispatch:
             case "stale":
                 return AttemptStale(attempt, started.max_attempt)
         return AttemptStarted(attempt)
+
+    async def _have(self, device: str, job: Job) -> None:
+        """The device is connected where others wait for its turn, at most ``WITH_TURN_S`` long."""
+        if self._shares(device):
+            await _within(WITH_TURN_S, job.link)
 
     async def _bring(self, instruction: StartAttempt, job: Job) -> None:
         def tell(file: str, have: int, total: int) -> None:
@@ -160,6 +184,10 @@ class Dispatch:
                 try:
                     return await self._attach_once(attempt, job, loss)
                 except TransportError as error:
+                    # Known at once, it need not wait for a new pod, which may find no room for hours.
+                    death = await job.link.death_of(job.run_id, attempt.n)
+                    if death is not None:
+                        return AttemptDied(attempt, death)
                     if not await loss.pause(error):
                         return TransportFailed(attempt, str(error), loss.may_run_s)
         finally:
@@ -169,11 +197,15 @@ class Dispatch:
     async def _attach_once(self, attempt: AttemptId, job: Job, loss: LinkLoss) -> Event:
         # An adopted run was started by an earlier controller: learn again what its parser needs to know, while a device
         # that cannot be asked still means "try again".
+        if loss.left_s is not None:  # a pod that is gone may be away for hours, the run is over long before
+            await _within(loss.left_s, job.link)
         await job.prepare()
         async with job.link.client() as client:
             if loss.is_open:
                 loss.over((await client.status(job.run_id, attempt.n)).state)
             ended = await client.wait(job.run_id, attempt.n)
+            if ended.death is not None:
+                return AttemptDied(attempt, ended.death)
             if ended.state != "finished":
                 # rebooted, or its runner died: what that means is decided when the core has asked
                 why = f" ({ended.why})" if ended.why else ""
@@ -236,6 +268,16 @@ class Dispatch:
     def publish(self, instruction: Publish) -> Answer:
         self._jobs[instruction.work_id].publish(instruction.failure, utc_now())
         return Published(instruction.work_id)
+
+
+async def _within(limit_s: float, link: DeviceLink) -> None:
+    """Connected, or ``TransportError`` with what it waits for."""
+    try:
+        async with asyncio.timeout(limit_s), link.client():
+            pass
+    except TimeoutError:
+        why = f": {link.waiting.last}" if link.waiting.last else ""
+        raise TransportError(f"device {link.device.id!r}: not had within {limit_s:.0f} s{why}") from None
 
 
 def run_id_of(work_id: str) -> str:

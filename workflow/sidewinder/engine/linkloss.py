@@ -34,6 +34,13 @@ class LinkLoss:
     def is_open(self) -> bool:
         return self._since_s is not None
 
+    @property
+    def left_s(self) -> float | None:
+        """Of the lease: the run is not there any more after it. None: the link is well."""
+        if self._since_s is None:
+            return None
+        return max(0.0, self._lease_s - (asyncio.get_running_loop().time() - self._since_s))
+
     def give_up(self) -> None:
         """Nobody wants the result any more: do not wait for the link to come back."""
         self._hopeless.set()

@@ -15,6 +15,7 @@ from typing import Any
 
 from sidewinder.core.campaign import Campaign
 from sidewinder.core.events import (
+    AttemptDied,
     AttemptStarted,
     CancelRequested,
     DeviceAdded,
@@ -29,7 +30,7 @@ from sidewinder.core.events import (
 from sidewinder.core.instructions import Instruction, Journal, Note, ReportDone, RunExclusive, SetTimer
 from sidewinder.errors import DeviceFault, InternalError
 from sidewinder.machines import CONTROLLER_GROUP
-from sidewinder.model import Device, Failure, FailureClass, Policy
+from sidewinder.model import EMPTY, Device, Failure, FailureClass, Policy
 
 from .border import event_for
 from .callbacks import Callbacks, Key
@@ -62,7 +63,7 @@ class Reactor:
         self._jobs: dict[str, Job] = {}
         self._links: dict[str, DeviceLink] = {}
         self._greeting = Greeting(self._ends.notices.warning)
-        self._dispatch = Dispatch(self._jobs, self._links, self._note, self._greeting)
+        self._dispatch = Dispatch(self._jobs, self._links, self._note, self._greeting, self._shares)
         self._events: deque[Event] = deque()
         self._claims = Claims()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -71,6 +72,7 @@ class Reactor:
         self._before: dict[type[Any], Callable[[Any], None]] = {
             AttemptStarted: self._on_started,
             TransportFailed: self._on_transport_failed,
+            AttemptDied: self._on_died,
         }
         self._controller_added = False
         self._ordinary = OrdinaryJobs(
@@ -323,13 +325,23 @@ class Reactor:
         if job is not None:
             job.attempt_failed(event.attempt.n, Failure(FailureClass.TRANSPORT, event.error), utc_now())
 
+    def _shares(self, device: str) -> bool:
+        """Whether others wait while this device has the turn."""
+        return self._campaign.lanes[device].group.is_shared
+
+    def _on_died(self, event: AttemptDied) -> None:
+        job = self._jobs.get(event.attempt.work_id)
+        if job is not None:
+            job.attempt_failed(event.attempt.n, event.failure, utc_now())
+
     def _note(self, note: Note) -> None:
         index, colon, _ = note.device.partition(":")
         session = self._sessions[int(index)] if colon else None
         job = self._jobs.get(note.work_id) if note.work_id else None
         if note.kind == "retry" and job is not None:  # also of an attempt that did come home (preempted, lease over)
             fields = note.fields
-            failure = Failure(FailureClass(fields.get("failure_class", "transport")), str(fields.get("error", "")))
+            failure_class = FailureClass(fields.get("failure_class", "transport"))
+            failure = Failure(failure_class, str(fields.get("error", "")), fields.get("evidence") or EMPTY)
             job.attempt_failed(fields["attempt"], failure, utc_now())
         self._ends.note(note, session, job)
 

@@ -17,6 +17,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.reason: str | None = None  # None: nothing is waited for
+        self.last = ""  # the last reason, whether that is over or not
         self.since_utc = ""
         self.waited_s = 0.0  # of the last one that is over
         self.ready = False  # how that one ended: the device was had, or not
@@ -29,7 +30,7 @@ class Waiting:
             return
         if self.reason is None:
             self.since_utc, self._since_s = utc_now(), asyncio.get_running_loop().time()
-        self.reason = reason
+        self.reason = self.last = reason
         self._tell()
 
     @contextmanager
