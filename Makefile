@@ -7,11 +7,11 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run test lint bench sim soak models setup setup-test lock clean report
+.PHONY: help run test lint bench sim soak soak-kubernetes models setup setup-test lock clean report
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 run: setup models  ## measure the default lab (config/lab.yaml) on this machine, ends with the path of the report
 	@snakemake --profile profiles/lab
@@ -59,6 +59,9 @@ sim: setup-test  ## seeded campaigns on fake devices: SEED=, CAMPAIGNS=
 
 soak: setup-test  ## a sweep over real SSH hosts while everything goes wrong (half an hour, as root): SEED=, POINTS=, FOLDER=
 	@$(BIN)/python -m tests.soak
+
+soak-kubernetes: setup-test  ## a sweep in pods while their nodes, pods and API server die (20 minutes, as root): SEED=, POINTS=, FOLDER=
+	@$(BIN)/python -m tests.soak.kubernetes
 
 lock:  ## resolve requirements/*.in anew (needs uv)
 	@for f in run test; do uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header requirements/$$f.in -o requirements/$$f.txt; done

@@ -1,7 +1,8 @@
 """Evidence: all that a soak left on disk, read once. Nothing here knows what the controller believed but by its files.
 
-``evidence/``: ``soak.json`` (seed, points, clocks), ``faults.jsonl``, ``invocations.jsonl``, ``left.json`` (processes
-on the hosts at the end), ``witness/<host>/`` (the traces of the workloads); and the run folder itself.
+``evidence/``: ``soak.json`` (seed, points, clocks, settings), ``faults.jsonl``, ``invocations.jsonl``, ``left.json``
+(what was there at the end and must not be), ``witness/<device>/`` (the traces of the workloads); and the run folder
+itself.
 """
 
 from __future__ import annotations
@@ -16,11 +17,39 @@ from typing import Any
 
 EVIDENCE = "evidence"
 Json = dict[str, Any]
+# What may kill a run or destroy its result, and how long after its end it still may: a node that is back carries out
+# only then what was decided about its pods meanwhile.
+BACK_S = 45.0
+DEADLY: dict[str, float] = {
+    "reboot": 0.0,
+    "power cut": 0.0,
+    "dead for long": 0.0,
+    "runner killed": 0.0,
+    "evicted": 3.0,
+    "deleted": 3.0,
+    "deleted at once": 3.0,
+    "container killed": 3.0,
+    "power cut of a node": 0.0,
+    "node dead for long": 0.0,
+    "node cut, its pods deleted": BACK_S,
+    "node dead, its pods deleted": BACK_S,
+}
+# Faults of a node, by which it may be found missing: then pods that tolerate it for moments only are evicted.
+OF_NODES = (
+    "node cut",
+    "node cut for long",
+    "kubelet killed",
+    "kubelet away",
+    "power cut of a node",
+    "node dead for long",
+)
+MISSED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One time that a workload, or what it left behind, really ran. Seconds of the monotonic clock."""
+    """One time that a workload, or what it left behind, really ran. Seconds of the monotonic clock. ``host``: the
+    device; ``node`` and ``pod`` (its uid) where it is a pod, as the cluster told the container."""
 
     host: str
     run: str
@@ -31,10 +60,14 @@ class Execution:
     complete: bool
     left: bool
     start_ns: int
+    node: str = ""
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
+    """``host``: a device, a node, or all of the ``cluster``."""
+
     kind: str
     host: str
     start_s: float
@@ -130,6 +163,8 @@ class Evidence:
                     lines[2:] == ["ended"],
                     bool(told.get("left")),
                     told["start_ns"],
+                    told.get("node", ""),
+                    told.get("pod", ""),
                 )
             )
         return sorted(found, key=lambda one: one.start_s)
@@ -137,11 +172,26 @@ class Evidence:
     def runs_of(self, run_id: str) -> list[Execution]:
         return [one for one in self.executions if one.run_id == run_id and not one.left]
 
-    def deadly(self, host: str, from_s: float, to_s: float) -> list[Fault]:
-        """What may have killed a run on this host, or destroyed its result, in that time."""
-        kinds = ("reboot", "power cut", "dead for long", "runner killed")
+    def deadly(self, one: Execution, from_s: float, to_s: float) -> list[Fault]:
+        """What may have killed that run, or destroyed its result, in that time."""
         return [
-            one
-            for one in self.faults
-            if one.host == host and one.kind in kinds and one.start_s <= to_s and one.end_s >= from_s
+            fault
+            for fault in self.faults
+            if fault.host in (one.host, one.node)
+            and fault.start_s <= to_s
+            and (after_s := self._deadly_after_s(fault, one)) is not None
+            and fault.end_s + after_s >= from_s
         ]
+
+    def _deadly_after_s(self, fault: Fault, one: Execution) -> float | None:
+        """None: it does not kill."""
+        was_missed = fault.kind in OF_NODES and fault.end_s - fault.start_s > MISSED_S
+        if was_missed and one.host in self.settings.get("evicted_soon", ()):
+            return BACK_S
+        return DEADLY.get(fault.kind)
+
+    def strikes(self, fault: Fault, device: str) -> bool:
+        """Whether it befell that device: itself, its node (any, where it may run anywhere), or all of the cluster."""
+        if fault.host in self.settings.get("nodes", ()):
+            return self.settings["pinned"].get(device, fault.host) == fault.host
+        return fault.host in (device, "cluster")

@@ -21,7 +21,11 @@ SHOWN = 5
 # A run whose link is lost keeps its turn for 65 s at most; the rest is for a busy machine.
 LONGEST_TURN_S = 100.0
 UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)")
-LINK_FAULTS = ("cut", "drop", "reset", "front killed", "session killed", "sshd restarted", "sshd away", "sshd frozen")
+LINK_FAULTS = (
+    *("cut", "drop", "reset", "front killed", "front frozen", "session killed"),
+    *("sshd restarted", "sshd away", "sshd frozen"),
+    *("node cut", "node cut for long", "kubelet killed", "kubelet away", "API server restarted"),
+)
 
 
 class Verdict(NamedTuple):
@@ -78,7 +82,7 @@ def results_are_not_retried(e: Evidence) -> tuple[list[str], str]:
             again += 1
             same = _invocation(e, one.last_s) == _invocation(e, other.start_s)
             # or its result was lost with the machine, or with the runner
-            if same and not e.deadly(one.host, one.start_s, other.start_s):
+            if same and not e.deadly(one, one.start_s, other.start_s):
                 broken.append(f"{name} ran twice in invocation {_invocation(e, one.last_s)}: {one.n} and {other.n}")
     return (
         broken,
@@ -153,8 +157,28 @@ def work_stays_on_its_device(e: Evidence) -> tuple[list[str], str]:
             broken.append(f"records/{device}/{run_id}.json is of {record.get('device', {}).get('device_id')}")
         if _is_copy(record) and run_id in home:
             broken.append(f"the copy {run_id} has the run id of a planned point")
+    pinned = e.settings.get("pinned", {})
+    broken += [
+        f"{one.run} of {one.host} ran on {one.node}, the device is pinned to {pinned[one.host]}"
+        for one in e.executions
+        if one.host in pinned and one.node != pinned[one.host]
+    ]
+    pods = {(one.run_id, one.start_ns): one for one in e.executions if one.pod}
+    named = 0
+    for (device, run_id), record in e.records.items():
+        told = record.get("device", {}).get("pod", {})
+        ran = pods.get((run_id, record.get("metrics", {}).get("start_ns", 0)))
+        if ran is not None:
+            named += 1
+            if (told.get("node"), told.get("uid")) != (ran.node, ran.pod):
+                where = f"{told.get('uid')} on {told.get('node')}"
+                broken.append(f"{device}/{run_id} says that it ran in pod {where}: it was {ran.pod} on {ran.node}")
     measured = sum(_is_copy(record) for record in e.records.values())
-    return broken, f"{len(e.executions)} executions; {len(copies)} points moved as declared, {measured} copies recorded"
+    seen = f", {named} records name the pod and node where it was" if pods else ""
+    return (
+        broken,
+        f"{len(e.executions)} executions; {len(copies)} points moved as declared, {measured} copies recorded{seen}",
+    )
 
 
 def groups_keep_their_limit(e: Evidence) -> tuple[list[str], str]:
@@ -178,8 +202,11 @@ def groups_keep_their_limit(e: Evidence) -> tuple[list[str], str]:
 def _could_have_run(e: Evidence, host: str, one: Execution, other: Execution, rest: list[Execution]) -> bool:
     """Between two runs of a group: this member was well, had something to do, and its controller lived."""
     from_s, to_s = one.last_s - 1.0, other.start_s
+    mends_s = e.settings.get("mends_s", 0.0)  # a pod is not there again when its fault is over
     return (
-        not any(fault.host == host and fault.start_s < to_s and fault.end_s > from_s for fault in e.faults)
+        not any(
+            e.strikes(fault, host) and fault.start_s < to_s and fault.end_s + mends_s > from_s for fault in e.faults
+        )
         and any(later.host == host for later in rest)
         and any(alive["start_s"] < one.last_s and alive["end_s"] > to_s for alive in e.invocations)
     )
@@ -221,7 +248,7 @@ def nothing_finished_is_measured_twice(e: Evidence) -> tuple[list[str], str]:
             continue
         runs = e.runs_of(point["run_id"])
         for one, other in pairwise([one for one in runs if one.complete]):
-            if not e.deadly(one.host, one.start_s, other.start_s):
+            if not e.deadly(one, one.start_s, other.start_s):
                 broken.append(f"{name} ran to its end as attempt {one.n} and as {other.n}, nothing had destroyed it")
         record = e.record_of(name)
         if not record:
@@ -259,13 +286,16 @@ def a_lost_link_loses_nothing(e: Evidence) -> tuple[list[str], str]:
     for one in runs:
         if not one.complete:
             cut += 1
-            if not e.deadly(one.host, one.start_s, one.last_s + 2.0):
+            if not e.deadly(one, one.start_s, one.last_s + 2.0):
                 broken.append(
                     f"attempt {one.n} of {one.run} on {one.host} died at {one.last_s:.1f} s of no deadly fault"
                 )
     met = [fault for fault in e.faults if fault.kind in LINK_FAULTS and fault.hit]
     survived = sum(
-        one.complete and any(fault.host == one.host and one.start_s < fault.start_s < one.last_s for fault in met)
+        one.complete
+        and any(
+            fault.host in (one.host, one.node, "cluster") and one.start_s < fault.start_s < one.last_s for fault in met
+        )
         for one in runs
     )
     back = sum(line.get("event") == "reconnected" for line in e.ledger)

@@ -1,4 +1,7 @@
-"""A sweep of the soak: a lab folder with points of every kind, and a real Snakemake that is killed and rerun."""
+"""A sweep of the soak: a lab folder with points of every kind, and a real Snakemake that is killed and rerun.
+
+What its devices are is said by who makes it; nothing here knows a kind of device.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from netns.lab_hosts import HOME, LabHosts
 from sidewinder import config
 from sidewinder.files import records
 from sidewinder.model import Plan
@@ -30,27 +32,40 @@ ACCEPTED = 0.9  # so many of those that fail are accepted when they have; each i
 RECOVERY_S = 8.0
 GIVE_UP_S = 40.0
 COLUMNS = ("device", "name", "kind", "seconds", "value")
+WORK = Path(__file__).with_name("work.py")
+WITNESS = "witness"
 
 
 class Sweep:
-    def __init__(self, folder: Path, lab: LabHosts, seed: int, points: int, longest_s: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        devices: Mapping[str, Mapping[str, Any]],
+        home: str,
+        *,
+        seed: int,
+        points: int,
+        longest_s: float,
+    ) -> None:
+        """``devices``: the section of the lab; ``home``: the folder on each device that holds ``work.py`` and takes its
+        traces."""
         self.folder = folder
         self.root = folder / "runs" / EXPERIMENT
         self.invocations: list[dict[str, Any]] = []
         self._switch = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         rng = random.Random(f"{seed} points")
-        hosts = [host.name for host in lab]
+        names = list(devices)
         self.points: dict[str, dict[str, Any]] = {}
         for number in range(1, points + 1):
             (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
             seconds = round(0.2 + (longest_s - 0.2) * rng.random() ** 2, 2)  # most of them are short
-            point = {"device": hosts[number % len(hosts)], "kind": kind, "seconds": seconds, "value": number}
+            point = {"device": names[number % len(names)], "kind": kind, "seconds": seconds, "value": number}
             point["acceptable"] = kind in FAILS and rng.random() < ACCEPTED
             self.points[f"p{number:04}"] = point
-        self._write(lab)
+        self._write(devices, home)
 
-    def _write(self, lab: LabHosts) -> None:
+    def _write(self, devices: Mapping[str, Mapping[str, Any]], home: str) -> None:
         folder = self.folder
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPO / "Snakefile", folder)
@@ -61,18 +76,11 @@ class Sweep:
             writer = csv.DictWriter(table, COLUMNS, extrasaction="ignore")
             writer.writeheader()
             writer.writerows({"name": name, **point} for name, point in self.points.items())
-        command = ["python3", "-S", f"{HOME}/work.py", f"{HOME}/witness", "{name}", "{kind}", "{seconds}", "{value}"]
-        devices: dict[str, Any] = {}
-        for number, host in enumerate(lab):
-            shutil.copy(REPO / "tests/soak/work.py", host.home)
-            devices[host.name] = host.settings(recovery_after_s=RECOVERY_S, give_up_after_s="never")
-            if number < 2:
-                devices[host.name].update(resource_group="board", group_max_concurrency=1)
-            else:  # one that is given up, and whose points another one takes over
-                devices[host.name].update(give_up_after_s=GIVE_UP_S, failover_to="h2")
+        command = ["python3", "-S", f"{home}/{WORK.name}", f"{home}/{WITNESS}"]
+        command += [f"{{{key}}}" for key in ("name", "kind", "seconds", "value")]
         self._config = {
             "experiment": EXPERIMENT,
-            "devices": devices,
+            "devices": dict(devices),
             "policy": {"retry": {"max_attempts": 3, "backoff_s": 1, "max_backoff_s": 8}},
             "matrix": [{"from": "points.csv", "backend": "command", "command": command, "metrics": "json"}],
         }
@@ -104,22 +112,27 @@ class Sweep:
 
     # -- the controller
 
-    def invoke(self) -> int:
-        """The same command once more; its exit code, or minus the signal that ended it."""
+    def environ(self) -> dict[str, str]:
+        """Of a person who has nothing but this folder."""
         environ = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(self.folder / "me"),
             "XDG_CACHE_HOME": str(self.folder / "me/.cache"),
         }
-        environ.pop("SSH_AUTH_SOCK", None)
+        for name in ("SSH_AUTH_SOCK", "KUBECONFIG"):
+            environ.pop(name, None)
+        return environ
+
+    def invoke(self) -> int:
+        """The same command once more; its exit code, or minus the signal that ended it."""
         told: dict[str, Any] = {"start_s": time.monotonic()}
         log = self.folder / f"controller-{len(self.invocations):03}.log"
         with open(log, "wb") as out:
             process = subprocess.Popen(
                 ["snakemake", "--profile", "profiles/lab", "--nocolor"],
                 cwd=self.folder,
-                env=environ,
+                env=self.environ(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

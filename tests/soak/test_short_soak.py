@@ -86,7 +86,7 @@ def _an_execution(folder: Path, host: str = "h3") -> Execution:
         if one.host == host
         and one.complete
         and kinds.get(one.run_id) == "ok"
-        and not evidence.deadly(host, one.start_s - 1, one.last_s + 3)
+        and not evidence.deadly(one, one.start_s - 1, one.last_s + 3)
     )
 
 

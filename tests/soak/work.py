@@ -2,7 +2,8 @@
 
 ``work.py FOLDER NAME KIND SECONDS VALUE``. Each execution has a file of its own in FOLDER, so that nothing but its own
 death can end its trace: what it is (run id and attempt are in the name of the folder it was started in), then when it
-was last alive, then ``ended``. The clock is the kernel's monotonic one, which all hosts of a lab share.
+was last alive, then ``ended``. The clock is the kernel's monotonic one, which all hosts of a lab share. In a pod that
+was told its node and its uid by the cluster these stand in it too.
 
 ``KIND``: ``ok``; ``noise`` (ok, after much that is no text); ``leaver`` (ok, and leaves a process behind that does not
 want to go); ``exit``, ``kill``, ``garbage`` (three results that are failures).
@@ -52,6 +53,9 @@ def main() -> None:
     start_ns = time.monotonic_ns()
     run_id, _, attempt = os.path.basename(os.path.dirname(os.getcwd())).rpartition(".")
     told: dict[str, object] = {"run": name, "start_ns": start_ns, "run_id": run_id, "n": int(attempt)}
+    told.update(
+        {key: os.environ[name] for key, name in (("node", "NODE_NAME"), ("pod", "POD_UID")) if name in os.environ}
+    )
     if kind == "leaver":
         stay(folder, told)
     trace(folder, told, start_ns + int(float(seconds) * 1e9))
