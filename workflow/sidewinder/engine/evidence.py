@@ -39,7 +39,7 @@ def interruption_of(raw: RawResult) -> dict[str, float]:
 
 def _sentence(raw: RawResult, job: Job) -> str | None:
     if raw.oom_kills and raw.returncode != 0:
-        return _out_of_memory(raw)
+        return out_of_memory(raw)
     if raw.state == "timeout":
         where = "extra.timeout_s" if job.is_measured else "resources: runtime, in minutes"
         return (
@@ -58,7 +58,7 @@ def _limit(job: Job) -> str:
         return ""
 
 
-def _out_of_memory(raw: RawResult) -> str:
+def out_of_memory(raw: RawResult) -> str:
     counted = "on this machine" if raw.evidence.get("oom_source") == "vmstat" else "in its control group"
     kills = f"{raw.oom_kills} OOM kill{'s' if raw.oom_kills != 1 else ''} counted {counted}"
     limit = _mapping(_mapping(raw.evidence.get("placement")).get("before")).get("memory_max_bytes")

@@ -31,7 +31,7 @@ from . import staging
 from .callbacks import Key
 from .clock import utc_now, utc_of
 from .devices import path_on
-from .evidence import interruption_of
+from .evidence import interruption_of, out_of_memory
 from .session import Session
 from .shard import Shard
 from .staging import Parcel
@@ -217,20 +217,26 @@ class PointJob:
         entry.update(end_utc=at_utc, outcome=raw.state)
 
     def parse(self) -> Failure | None:
-        task = self.build()
+        """Exit code 0 with an OOM kill behind it is a wrapper that hid it (B24): then no output is no mystery."""
+        task, raw = self.build(), self.raw or _NO_RAW
         try:
-            measurement = self.workload.parse(self.point, task, self.raw or _NO_RAW)
-        except ParseError:
+            measurement = self.workload.parse(self.point, task, raw)
+        except ParseError as error:
+            if raw.oom_kills:
+                return Failure(FailureClass.MEMORY, f"{out_of_memory(raw)}. Its output cannot be read: {error}")
             raise
         except Exception as error:
             # a parser is foreign code: what it raises is class `parse`, and the raw output is kept
             raise ParseError(f"the parser of backend {self.point.backend} broke: {_said(error)}") from error
         self._measurement = measurement
         if measurement.ok:
+            if raw.oom_kills:
+                self.warn(f"the run ended well all the same: {out_of_memory(raw)}")
             return None
-        return Failure(
-            measurement.failure_class, measurement.message or "the output breaks one of the workload's rules"
-        )
+        why = measurement.message or "the output breaks one of the workload's rules"
+        if raw.oom_kills and measurement.failure_class is FailureClass.MEASUREMENT:
+            return Failure(FailureClass.MEMORY, f"{out_of_memory(raw)}. {why}")
+        return Failure(measurement.failure_class, why)
 
     # -- the end
 
