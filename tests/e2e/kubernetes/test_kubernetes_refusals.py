@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from e2e.kubernetes.helpers_cluster import PROJECT, Namespace, TestCluster, until
+from e2e.kubernetes.helpers_accounts import account, with_token
+from e2e.kubernetes.helpers_cluster import Namespace, TestCluster, until
 from e2e.kubernetes.helpers_pods import READY_S, connect, connected, refused
 from sidewinder.errors import ConfigError, DeviceFault, TransportError
 from sidewinder.transports import kubernetes_verdict
@@ -115,36 +115,6 @@ def test_a_container_that_does_not_stay_up(namespace: Namespace, monkeypatch: py
             break
     assert "ends again and again" in text
     assert "exit code 1" in text
-
-
-def account(namespace: Namespace, name: str, rules: list[dict[str, Any]], folder: Path) -> str:
-    """The kubeconfig of a new account that may do only this, and only in that namespace."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
-    namespace.api("POST", f"{namespace.path}/serviceaccounts", {"metadata": {"name": name}})
-    namespace.api("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": rules})
-    bound = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace.name}],
-    }
-    namespace.api("POST", f"{rbac}/rolebindings", bound)
-    answer = namespace.api("POST", f"{namespace.path}/serviceaccounts/{name}/token", {"spec": {}})
-    return with_token(namespace, answer["status"]["token"], folder / name)
-
-
-def with_token(namespace: Namespace, token: str, path: Path) -> str:
-    text = yaml.safe_load(Path(namespace.cluster.kubeconfig).read_text())
-    text["users"] = [{"name": text["users"][0]["name"], "user": {"token": token}}]
-    path.write_text(yaml.safe_dump(text))
-    return str(path)
-
-
-def test_the_role_of_the_docs_is_enough(namespace: Namespace, tmp_path: Path) -> None:
-    text = (PROJECT / "docs/kubernetes.md").read_text()
-    role = yaml.safe_load(next(part for part in text.split("```yaml")[1:] if "kind: Role" in part).partition("```")[0])
-    found = connect(namespace.device(kubeconfig=account(namespace, "lab", role["rules"], tmp_path)))
-    assert found["node"]
-    assert "node_info" not in found, "that takes more"
 
 
 def test_an_account_that_may_too_little(namespace: Namespace, tmp_path: Path) -> None:

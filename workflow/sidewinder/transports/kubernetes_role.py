@@ -15,6 +15,8 @@ NAME: Final = "sidewinder"
 _GROUP: Final = "rbac.authorization.k8s.io"
 _ACCOUNT: Final = "system:serviceaccount:"  # how the API server names one: its namespace and its name follow
 
+_HEAD: Final = "# What Sidewinder's devices of kind kubernetes need of who measures. Made by: sidewinder devices role\n"
+
 Manifest = dict[str, Any]
 
 
@@ -86,6 +88,6 @@ def text(found: Sequence[Manifest]) -> str:
     """As YAML, which `kubectl apply -f -` takes."""
     import yaml
 
-    return "---\n".join(
+    return _HEAD + "---\n".join(
         yaml.safe_dump(one, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True) for one in found
     )
