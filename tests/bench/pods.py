@@ -1,0 +1,43 @@
+"""Pods for the benchmarks: a real cluster, a namespace of its own, and what to say where there is none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from servers import line
+from workplace import workplace
+
+from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, cluster, why_not
+
+__all__ = ["left_out", "line", "pods"]
+
+
+def left_out(names: tuple[str, ...], why: str) -> int:
+    """Says which figures nobody measured. Exit code 0: they are not short, and not ok either."""
+    for name in names:
+        print(f"# left out: {name}")
+    print(f"# {Path(sys.argv[0]).name}: {why}", flush=True)
+    return 0
+
+
+def why_no_cables() -> str | None:
+    """Why nothing can be cut here; None: it can."""
+    return why_not() or (
+        f"a cable is cut, and a cluster named by {OPT_IN} is not ours to hurt"
+        if os.environ.get(OPT_IN) == "1"
+        else None
+    )
+
+
+@contextmanager
+def pods() -> Iterator[tuple[Path, Namespace]]:
+    """A workplace and a namespace. The controller knows nothing of who runs it."""
+    with cluster() as one, workplace() as folder, one.namespace() as namespace:
+        me = folder / "me"
+        me.mkdir()
+        os.environ.update(HOME=str(me), XDG_CACHE_HOME=str(folder / "here"))
+        yield folder, namespace
