@@ -10,10 +10,20 @@ from typing import Any
 
 from sidewinder.core.policy import interruption
 from sidewinder.errors import ConfigError
-from sidewinder.model import Evidence, RawResult
+from sidewinder.model import Device, Evidence, Json, RawResult
 
 from .jobs import Job
 
+# What holds a run back, and how a sentence calls it.
+_LIMITS = {
+    "cpu_quota_cores": "CPU quota in cores",
+    "cpu_quota_us": "CPU quota in us",
+    "cpu_period_us": "its period in us",
+    "memory_max_bytes": "memory limit",
+    "cpuset": "CPUs",
+    "cpu_weight": "CPU weight",
+    "cpu_shares": "CPU shares",
+}
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -23,18 +33,77 @@ def evidence_of(raw: RawResult, job: Job) -> Evidence:
         return Evidence(raw.state, raw.returncode, raw.error, detail, raw.oom_kills, raw.duration_s)
     stamps = _mapping(raw.evidence.get("stamps"))
     slept_s, step_s = _seconds(stamps, "suspended_s"), _seconds(stamps, "clock_step_s")
-    return Evidence(raw.state, raw.returncode, raw.error, detail, raw.oom_kills, raw.duration_s, slept_s, step_s)
+    return Evidence(
+        raw.state,
+        raw.returncode,
+        raw.error,
+        detail,
+        raw.oom_kills,
+        raw.duration_s,
+        slept_s,
+        step_s,
+        _wrong_spec(raw, job.link.device),
+        _changed(raw),
+    )
 
 
-def interruption_of(raw: RawResult) -> dict[str, float]:
+def interruption_of(raw: RawResult) -> dict[str, Json]:
     """The figures behind ``core.policy.interruption``, for the record of the attempt; empty where there was none."""
     stamps = _mapping(raw.evidence.get("stamps"))
     slept_s, step_s = _seconds(stamps, "suspended_s"), _seconds(stamps, "clock_step_s")
-    told = Evidence(raw.state, duration_s=raw.duration_s, suspended_s=slept_s, clock_step_s=step_s)
+    changed = _changed(raw)
+    told = Evidence(
+        raw.state, duration_s=raw.duration_s, suspended_s=slept_s, clock_step_s=step_s, limits_changed=changed
+    )
     if interruption(told) is None:
         return {}
     figures = {"suspended_s": slept_s, "clock_step_s": step_s, "duration_s": raw.duration_s}
+    if changed is not None:
+        figures["limits"] = raw.evidence["placement"]
     return {name: value for name, value in figures.items() if value is not None}
+
+
+def _changed(raw: RawResult) -> str | None:
+    """What became of the limits that the run lived under, as the end of a sentence; None: nothing that is known."""
+    looks = _mapping(raw.evidence.get("placement"))
+    before = _mapping(looks.get("before"))
+    for when, words in (
+        ("after", "were changed during the run"),
+        ("during", "were changed and changed back during it"),
+    ):
+        other = _mapping(looks.get(when))
+        if before and other and (told := _differences(before, other)):
+            return f"the limits of its control group {words} ({told})"
+    return None
+
+
+def _differences(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
+    told = [
+        f"{words} {_shown(key, before)} -> {_shown(key, after)}"
+        for key, words in _LIMITS.items()
+        if before.get(key) != after.get(key)
+    ]
+    return ", ".join(told)
+
+
+def _shown(key: str, limits: Mapping[str, Json]) -> str:
+    value = limits.get(key)
+    if key == "memory_max_bytes" and isinstance(value, int):
+        return _bytes(value)
+    return "none" if value is None else str(value)
+
+
+def _wrong_spec(raw: RawResult, device: Device) -> str | None:
+    """Why the run was not on the device that the config describes, by the limits that it started under."""
+    limits = _mapping(_mapping(raw.evidence.get("placement")).get("before"))
+    if device.kind != "kubernetes" or not limits:
+        return None
+    from sidewinder.transports.kubernetes_limits import sentence, unlike_inside
+
+    pod = _mapping(raw.device.get("pod"))
+    where = f"device {device.id!r} (pod {pod.get('name')}, namespace {pod.get('namespace')}) when the run started"
+    why = "the figures are those of its control group, read inside its container; was it resized, or are quotas off?"
+    return sentence(unlike_inside(limits, device), device, where, why) or None
 
 
 def _sentence(raw: RawResult, job: Job) -> str | None:

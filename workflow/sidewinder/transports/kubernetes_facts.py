@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sidewinder.errors import TransportError
+from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import Json
 
 from .kubernetes_errors import Refused
+from .kubernetes_limits import sentence, ungranted, why_other
+from .kubernetes_neighbours import others
 from .kubernetes_verdict import Container, Pod, container_status
 
 if TYPE_CHECKING:
@@ -25,8 +27,11 @@ _NODE_INFO: Final = {
 
 
 async def pod_facts(life: PodLife, pod: Pod, container: Container) -> dict[str, Json]:
-    """For the record. ``limits`` and ``requests`` are what the cluster granted: a LimitRange may have added some;
-    ``asked`` is what the config says. What holds inside is read there."""
+    """For the record. ``limits`` and ``requests`` are what the cluster granted, ``asked`` is what the config says. What
+    holds inside is read there. Raises ``DeviceFault`` where the pod is another than the config describes: a LimitRange
+    added to it, it was resized, or it is on another node than it is pinned to."""
+    if differences := ungranted(pod, life.device):
+        raise DeviceFault(sentence(differences, life.device, life.where, why_other(pod)))
     status = pod.get("status") or {}
     own = container_status(pod, life.container) or {}
     spec: Mapping[str, Any] = next((one for one in pod["spec"]["containers"] if one["name"] == life.container), {})
@@ -47,6 +52,7 @@ async def pod_facts(life: PodLife, pod: Pod, container: Container) -> dict[str, 
         "asked": asked(life.device.settings),
         "runtime_class": pod["spec"].get("runtimeClassName"),
         "node_info": await _node(life, container.node),
+        "node_others": await others(life.cluster, container.node, container.uid),
     }
     return {key: value for key, value in found.items() if value not in (None, "", {})}
 

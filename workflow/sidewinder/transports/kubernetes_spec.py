@@ -99,6 +99,22 @@ def spec_hash(pod: Mapping[str, Json]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]
 
 
+def resources_of(device: Device) -> Manifest:
+    """Limits and requests of the device's container as they are asked for, with what its template says."""
+    listed = _template_spec(device).get("containers") or ()
+    own: Manifest = next((one for one in listed if one.get("name") == container_name(device)), {})
+    return _merged(own.get("resources") or {}, _resources(device.settings))
+
+
+def pod_limits_of(device: Device) -> Manifest:
+    """Of the pod as a whole: they hold for a container that has none of its own."""
+    return (_template_spec(device).get("resources") or {}).get("limits") or {}
+
+
+def _template_spec(device: Device) -> Mapping[str, Any]:
+    return (device.settings.get("pod_template") or {}).get("spec") or {}
+
+
 def _container(device: Device) -> Manifest:
     settings = device.settings
     idle = settings.get("idle_timeout_s", IDLE_TIMEOUT_S)
