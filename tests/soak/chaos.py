@@ -61,7 +61,9 @@ class Chaos:
         return self._limit is None or not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Ends what is going on, and mends everything."""
+        """Ends what is going on, and mends everything. Once."""
+        if self._over.is_set():
+            return
         self._over.set()
         for thread in self._threads:
             thread.join()

@@ -28,19 +28,22 @@ def spend(sweep: Sweep, chaos: Chaos, *, patience_s: float) -> None:
     """The bad luck lasts ``patience_s`` for each point at most, then there is peace, whatever is open."""
     chaos.start()
     calm, end_s = 0, time.monotonic() + max(SHORTEST_S, len(sweep.points) * patience_s)
-    while calm < CALM:
-        code = sweep.invoke()
-        sweep.accept()
-        left = sweep.open_points()
-        print(f"# invocation {len(sweep.invocations)} ended with {code}: {len(left)} points open, ", end="")
-        print(f"{len(chaos.faults)} faults so far", flush=True)
-        if code == -signal.SIGKILL:
-            continue
-        if calm and not left:
-            break
-        if calm or (not left and chaos.is_enough) or time.monotonic() > end_s:
-            chaos.stop()
-            calm += 1  # once more, in peace: it must find nothing to do, and make the report
+    try:
+        while calm < CALM:
+            code = sweep.invoke()
+            sweep.accept()
+            left = sweep.open_points()
+            print(f"# invocation {len(sweep.invocations)} ended with {code}: {len(left)} points open, ", end="")
+            print(f"{len(chaos.faults)} faults so far", flush=True)
+            if code == -signal.SIGKILL:
+                continue
+            if calm and not left:
+                break
+            if calm or (not left and chaos.is_enough) or time.monotonic() > end_s:
+                chaos.stop()
+                calm += 1  # once more, in peace: it must find nothing to do, and make the report
+    finally:
+        chaos.stop()
 
 
 def leave(

@@ -58,10 +58,11 @@ NODE_FAULTS = {
     "node dead, its pods deleted": 5,
 }
 GAPS_S = {
-    **dict.fromkeys(DEVICES, (5.0, 25.0)),
-    **dict.fromkeys(NODES, (6.0, 30.0)),
-    "cluster": (25.0, 90.0),
+    **dict.fromkeys(DEVICES, (10.0, 50.0)),
+    **dict.fromkeys(NODES, (20.0, 80.0)),
+    "cluster": (60.0, 180.0),
 }
+KILL_S = (30.0, 120.0)
 FIELDS = {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
 
 
@@ -202,7 +203,7 @@ class PodChaos(Chaos):
         acts |= {name: self._of(name, node_faults, self._strike_node) for name in nodes}
         if with_api_server:
             acts["cluster"] = self._of("cluster", {"API server restarted": 1}, self._strike_cluster)
-        super().__init__(sweep, seed, acts, **{"gap_s": GAPS_S, **pace})
+        super().__init__(sweep, seed, acts, **{"gap_s": GAPS_S, "kill_s": KILL_S, **pace})
 
     def mend(self) -> None:
         for node in self._nodes:

@@ -140,9 +140,12 @@ class Sweep:
             )
             with self._switch:
                 self._process = process
-            code = process.wait()
-            with self._switch:
-                self._process = None
+            try:
+                code = process.wait()
+            finally:
+                with self._switch:
+                    self._process = None
+                process.kill()  # where a person gave the soak up: it goes with it
         told.update(end_s=time.monotonic(), code=code)
         self.invocations.append(told)
         return code
