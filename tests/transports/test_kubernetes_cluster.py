@@ -160,6 +160,63 @@ def test_a_token_that_ran_out_is_had_anew(tmp_path: Path) -> None:
     drive(body)
 
 
+def test_a_token_that_ran_out_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Many devices share the login: their requests go on, and the streams that are open stay so."""
+    many = 20
+    token = tmp_path / "token"
+    token.write_text("old")
+    waiting: list[asyncio.Event] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/exec"):
+            socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+            await socket.prepare(request)
+            async for message in socket:
+                await socket.send_bytes(message.data)
+            return socket
+        if request.headers.get("authorization") == "Bearer new":
+            await asyncio.sleep(0)  # it takes its time, while others hear of the end of the old one
+            return web.Response(text="{}")
+        token.write_text("new")
+        waiting.append(asyncio.Event())
+        if len(waiting) == many:
+            for one in waiting:
+                one.set()
+        await waiting[-1].wait()
+        return status(401)
+
+    async def body() -> None:
+        async with serving(tmp_path, handle, user={"tokenFile": str(token)}) as (_, cluster):
+            stream = await cluster.stream("/api/v1/namespaces/lab/pods/p/exec", {})
+            assert (
+                await asyncio.gather(*(cluster.request("GET", f"/{number}") for number in range(many))) == [{}] * many
+            )
+            await stream.send_bytes(b"still there?")
+            assert (await stream.receive()).data == b"still there?"
+            await stream.close()
+
+    drive(body)
+
+
+def test_a_watch_whose_token_ran_out_goes_on_with_a_new_one(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("authorization") == "Bearer new":
+            return web.Response(text='{"type": "BOOKMARK"}\n')
+        token.write_text("new")
+        return status(401)
+
+    async def body() -> None:
+        async with serving(tmp_path, handle, user={"tokenFile": str(token)}) as (_, cluster):
+            with pytest.raises(Refused, match="401"):
+                _ = [line async for line in cluster.watch("/x", {})]
+            assert [line async for line in cluster.watch("/x", {})] == [{"type": "BOOKMARK"}]
+
+    drive(body)
+
+
 def plugin(folder: Path, text: str) -> dict[str, Any]:
     path = folder / "plugin.py"
     path.write_text(f"#!{sys.executable}\n{text}\n")

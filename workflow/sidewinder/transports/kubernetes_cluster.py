@@ -45,6 +45,7 @@ class Cluster:
         self.users = 0
         self._namespace = "default"
         self._api: ApiClient | None = None
+        self._outlived: list[ApiClient] = []
         self._login = asyncio.Lock()
 
     def __str__(self) -> str:
@@ -52,7 +53,7 @@ class Cluster:
 
     # -- the way in
 
-    async def _session(self) -> ClientSession:
+    async def _logged_in(self) -> ApiClient:
         async with self._login:
             if self._api is None:
                 try:
@@ -60,39 +61,19 @@ class Cluster:
                         self._api, self._namespace = await log_in(self.kubeconfig, self.context)
                 except TimeoutError:
                     raise Silent("the credentials of the kubeconfig were not had", LOGIN_S) from None
-            session: ClientSession = self._api.rest_client.pool_manager
-            return session
+            return self._api
 
     async def namespace(self) -> str:
         """The context's own."""
-        await self._session()
+        await self._logged_in()
         return self._namespace
 
-    async def _log_out(self) -> None:
+    async def _outlive(self, api: ApiClient) -> None:
+        """Who asks next logs in anew. What others have open on this login goes on: streams know no token any more."""
         async with self._login:
-            api, self._api = self._api, None
-            if api is not None:
-                await api.close()
-
-    async def _arguments(self) -> dict[str, Any]:
-        assert self._api is not None
-        rest = self._api.rest_client
-        headers = {one["key"]: one["value"] for one in (await self._api.configuration.auth_settings()).values()}
-        found: dict[str, Any] = {"headers": headers}
-        for name, value in (
-            ("proxy", rest.proxy),
-            ("proxy_headers", rest.proxy_headers),
-            ("server_hostname", rest.server_hostname),
-        ):
-            if value:
-                found[name] = value
-        return found
-
-    async def _url(self, path: str, query: Query | None) -> str:
-        await self._session()
-        assert self._api is not None
-        text = urlencode(query or {}, doseq=True)
-        return f"{self._api.configuration.host}{path}" + (f"?{text}" if text else "")
+            if self._api is api:
+                self._api = None
+                self._outlived.append(api)
 
     # -- asking
 
@@ -101,28 +82,28 @@ class Cluster:
         logged_in_again = False
         pauses = list(PAUSES_S)
         while True:
+            api = await self._logged_in()
             try:
-                return await self._request(method, path, query, body)
+                return await self._request(api, method, path, query, body)
             except Refused as error:
                 if error.status == 401 and not logged_in_again:
                     logged_in_again = True  # a token lives for an hour or less
-                    await self._log_out()
+                    await self._outlive(api)
                     continue
                 if error.status not in AGAIN or not pauses:
                     raise
                 pause_s = pauses.pop(0)
                 await asyncio.sleep(min(MOST_PAUSE_S, max(pause_s, error.retry_after_s or 0.0)))
 
-    async def _request(self, method: str, path: str, query: Query | None, body: Any) -> Any:
+    async def _request(self, api: ApiClient, method: str, path: str, query: Query | None, body: Any) -> Any:
         import aiohttp
 
-        session = await self._session()
         self.requests += 1
-        arguments = await self._arguments()
+        arguments = await _arguments(api)
         if body is not None:
             arguments["json"] = body
         limit = aiohttp.ClientTimeout(total=REQUEST_S)
-        async with session.request(method, await self._url(path, query), timeout=limit, **arguments) as response:
+        async with _session(api).request(method, _url(api, path, query), timeout=limit, **arguments) as response:
             data = await response.read()
             if response.status >= 300:
                 raise Refused(response.status, _json(data), retry_after_s=_seconds(response.headers.get("Retry-After")))
@@ -135,12 +116,14 @@ class Cluster:
         """The lines of a watch, until the server ends it."""
         import aiohttp
 
-        session = await self._session()
+        api = await self._logged_in()
         self.requests += 1
         limit = aiohttp.ClientTimeout(total=WATCH_S + REQUEST_S, sock_connect=REQUEST_S)
         wanted = {**query, "watch": "true", "timeoutSeconds": str(WATCH_S)}
-        arguments = await self._arguments()
-        async with session.get(await self._url(path, wanted), timeout=limit, **arguments) as response:
+        arguments = await _arguments(api)
+        async with _session(api).get(_url(api, path, wanted), timeout=limit, **arguments) as response:
+            if response.status == 401:
+                await self._outlive(api)  # whoever watches tries again
             if response.status >= 300:
                 data = await response.read()
                 raise Refused(response.status, _json(data), retry_after_s=_seconds(response.headers.get("Retry-After")))
@@ -153,12 +136,13 @@ class Cluster:
     async def stream(self, path: str, query: Query, *, is_again: bool = False) -> ClientWebSocketResponse[Any]:
         """A web socket of the exec kind. ``is_again``: there was one before, so a link may be away that comes back."""
         for is_last in (False, True):
+            api = await self._logged_in()
             try:
                 return await self._stream(path, query, is_again)
             except Refused as error:
                 if error.status != 401 or is_last:
                     raise
-                await self._log_out()
+                await self._outlive(api)
         raise AssertionError("unreachable")
 
     async def _stream(self, path: str, query: Query, is_again: bool) -> ClientWebSocketResponse[Any]:
@@ -184,13 +168,13 @@ class Cluster:
     async def _handshake(self, path: str, query: Query, limit_s: float) -> ClientWebSocketResponse[Any]:
         import aiohttp
 
-        session = await self._session()
+        api = await self._logged_in()
         self.requests += 1
-        arguments = await self._arguments()
+        arguments = await _arguments(api)
         try:
             async with asyncio.timeout(limit_s):
-                opened: ClientWebSocketResponse[Any] = await session.ws_connect(
-                    await self._url(path, query),
+                opened: ClientWebSocketResponse[Any] = await _session(api).ws_connect(
+                    _url(api, path, query),
                     protocols=PROTOCOLS,
                     max_msg_size=0,
                     heartbeat=None,  # its answer may be the API server's own: the agent is asked instead
@@ -204,7 +188,35 @@ class Cluster:
             raise Refused(error.status, {"message": error.message}) from error
 
     async def close(self) -> None:
-        await self._log_out()
+        async with self._login:
+            apis, self._api, self._outlived = [*self._outlived, self._api], None, []
+            for api in apis:
+                if api is not None:
+                    await api.close()
+
+
+def _session(api: ApiClient) -> ClientSession:
+    session: ClientSession = api.rest_client.pool_manager
+    return session
+
+
+async def _arguments(api: ApiClient) -> dict[str, Any]:
+    rest = api.rest_client
+    headers = {one["key"]: one["value"] for one in (await api.configuration.auth_settings()).values()}
+    found: dict[str, Any] = {"headers": headers}
+    for name, value in (
+        ("proxy", rest.proxy),
+        ("proxy_headers", rest.proxy_headers),
+        ("server_hostname", rest.server_hostname),
+    ):
+        if value:
+            found[name] = value
+    return found
+
+
+def _url(api: ApiClient, path: str, query: Query | None) -> str:
+    text = urlencode(query or {}, doseq=True)
+    return f"{api.configuration.host}{path}" + (f"?{text}" if text else "")
 
 
 def _json(data: bytes) -> Any:
