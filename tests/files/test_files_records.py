@@ -185,6 +185,15 @@ class TestWhatIsFilledIn:
         assert not {"samples", "telemetry", "clock", "timestamp_utc"} & record.keys()
         assert "placement" not in record["device"]
 
+    def test_a_limit_that_is_gone_since_the_device_was_met_is_absent(self) -> None:
+        met = {"placement": {"runtime": "kubernetes", "cpu_quota_cores": 0.5, "cgroup": {"cpu_quota_cores": 0.5}}}
+        looks = {"placement": {"before": {"version": 2, "unlimited": ["cpu"]}}}
+        record = build(raw=raw_result(device=met, evidence=looks))
+        assert record["device"]["placement"] == {
+            "runtime": "kubernetes",
+            "cgroup": {"version": 2, "unlimited": ["cpu"]},
+        }
+
     def test_metrics_are_finite_numbers_and_what_is_dropped_is_said(self) -> None:
         metrics = {
             "a": math.nan,

@@ -280,12 +280,15 @@ def _device(device: Device, raw: RawResult | None) -> dict[str, Json]:
 
 def _placement(raw: RawResult) -> dict[str, Json]:
     """M-42: the limits that the run lived under, as read from inside. No quota is an absent one, never a zero."""
-    told = _mapping(raw.device.get("placement"))
-    limits = _mapping(_mapping(raw.evidence.get("placement")).get("before"))
-    placement = {**told, **({"cgroup": {**_mapping(told.get("cgroup")), **limits}} if limits else {})}
-    if (quota := limits.get("cpu_quota_cores")) is not None:
-        placement["cpu_quota_cores"] = quota
-    changed = _mapping(raw.evidence.get("placement")).get("after")
+    placement = dict(_mapping(raw.device.get("placement")))
+    looks = _mapping(raw.evidence.get("placement"))
+    if limits := _mapping(looks.get("before")):
+        # of this run: what held when the device was met may be gone, and a limit that is gone leaves nothing to replace
+        placement.pop("cpu_quota_cores", None)
+        placement["cgroup"] = limits
+        if (quota := limits.get("cpu_quota_cores")) is not None:
+            placement["cpu_quota_cores"] = quota
+    changed = looks.get("after") or looks.get("during")
     return {**placement, "changed_to": changed} if changed else placement
 
 
