@@ -62,6 +62,12 @@ class ScriptedClient:
         self.transport = self
         self._hello = None
 
+    def boot_of(self, run_id, n):
+        """None: a machine remembers what ran in an earlier boot."""
+
+    async def death_of(self, run_id, n):
+        """Nobody but the machine knows."""
+
     async def connect(self):
         self.machine.meet("connect")
         if not self.connected:

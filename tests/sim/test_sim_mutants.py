@@ -624,7 +624,34 @@ def what_could_be_measured_moves(patch: Patch) -> None:
     patch.setattr(failing, "back_off", back_off)
 
 
+def a_death_is_the_links_fault(patch: Patch) -> None:
+    """Promise 2: a run that was killed for its memory, with all around it, is tried again."""
+    real = attempts.on_died
+
+    def on_died(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        failure = event.failure._replace(failure_class=FailureClass.TRANSPORT)
+        real(c, item, event._replace(failure=failure), out)
+
+    handler(patch, ev.AttemptDied, on_died)
+
+
+def a_death_is_silent(patch: Patch) -> None:
+    """Promise 3: what the platform ended begins again, and no line says so."""
+
+    def on_died(c: Campaign, item: Any, event: Any, out: list[Any]) -> None:
+        if isinstance(item.state, Running):
+            item.n += 1
+            item.doubtful = item.suspect = item.inherited = False
+            c.claim_next(item, item.state.slot, out)
+        else:
+            attempts.on_died(c, item, event, out)
+
+    handler(patch, ev.AttemptDied, on_died)
+
+
 MUTANTS = [
+    a_death_is_the_links_fault,
+    a_death_is_silent,
     stragglers_hold_no_turn,
     a_kept_turn_is_kept_for_ever,
     the_dead_are_not_called,

@@ -15,7 +15,17 @@ from sidewinder.core import instructions as do
 from sidewinder.core.breaker import HEALTHY
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.item import Item, new, note, start
-from sidewinder.core.lifecycle import QUEUED, Asking, Following, Parsing, Publishing, Running, Starting, Waiting
+from sidewinder.core.lifecycle import (
+    QUEUED,
+    Asking,
+    Following,
+    Killing,
+    Parsing,
+    Publishing,
+    Running,
+    Starting,
+    Waiting,
+)
 from sidewinder.core.policy import TABLE, PointEffect, classify, describe
 from sidewinder.model import Failure, FailureClass
 
@@ -158,6 +168,24 @@ def on_result(c: Campaign, item: Item, event: ev.ResultArrived, out: list[Instru
     out.append(new(do.Parse, (state.attempt,)))
 
 
+def on_died(c: Campaign, item: Item, event: ev.AttemptDied, out: list[Instruction]) -> None:
+    """What it ran in is over, and with it the attempt: no kill proves more, and no question brings anything home."""
+    state = item.state
+    if isinstance(state, Killing):
+        killing.one_answer_less(c, item, out, is_dead=True)
+        return
+    item.failures_in_row = 0
+    failure = event.failure
+    item.death = failure.evidence
+    effect = TABLE[failure.failure_class].point
+    if isinstance(state, Asking) or effect is PointEffect.RESULT:  # else only the platform spoke, not the device
+        service.heard(c, item.lane)
+    if isinstance(state, Asking) and effect is PointEffect.RETRY:
+        failing.lost(c, item, state.attempt, state.slot, failure.message, out)
+        return
+    failing.fail(c, item, failure, out, ran=True, keeps_result=False)
+
+
 def on_parsed(c: Campaign, item: Item, event: ev.Parsed, out: list[Instruction]) -> None:
     state = item.state
     assert isinstance(state, Parsing)
@@ -204,6 +232,7 @@ HANDLERS: Final[dict[type[Any], Handler]] = {
     ev.AttemptStale: on_stale,
     ev.AttemptRefused: on_refused,
     ev.ResultArrived: on_result,
+    ev.AttemptDied: on_died,
     ev.Parsed: on_parsed,
     ev.Published: on_published,
     ev.PublishFailed: on_publish_failed,

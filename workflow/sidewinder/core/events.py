@@ -102,6 +102,14 @@ class ResultArrived(NamedTuple):
     evidence: Evidence
 
 
+class AttemptDied(NamedTuple):
+    """What the attempt ran in is proven over (its pod was evicted, say), for a reason that is known: nothing of it runs
+    or will ever arrive. ``failure.evidence`` names cause and proof."""
+
+    attempt: AttemptId
+    failure: Failure
+
+
 class Parsed(NamedTuple):
     """The workload's parser spoke: ``failure`` is None for a result."""
 
@@ -207,6 +215,7 @@ Event = (
     | AttemptRefused
     | StatusAnswered
     | ResultArrived
+    | AttemptDied
     | Parsed
     | Published
     | PublishFailed

@@ -16,7 +16,7 @@ from sidewinder.core.item import Item, note
 from sidewinder.core.lifecycle import BackingOff, Evicting, Killing, Publishing, Running, Starting
 from sidewinder.core.policy import MAX_PREEMPTIONS, TABLE, BreakerEffect, PointEffect
 from sidewinder.core.retry import wait_s
-from sidewinder.model import Failure, FailureClass
+from sidewinder.model import AttemptId, Failure, FailureClass
 
 if TYPE_CHECKING:
     from sidewinder.core.campaign import Campaign
@@ -63,6 +63,18 @@ def charge(c: Campaign, item: Item, gone: int, why: str, out: list[Instruction])
         return True
     exhausted(c, item, why, out)
     return False
+
+
+def lost(c: Campaign, item: Item, attempt: AttemptId, slot: int, why: str, out: list[Instruction]) -> None:
+    """The device was asked, and the attempt is proven over without a result: the next one follows at once."""
+    item.doubtful = item.inherited = False
+    item.n += 1
+    if not charge(c, item, attempt.n, why, out):
+        return
+    if c.stop is not None:
+        service.cancel(c, item, out)
+    else:
+        c.claim_next(item, slot, out)
 
 
 def exhausted(c: Campaign, item: Item, error: str, out: list[Instruction]) -> None:
@@ -131,12 +143,18 @@ def note_retry(
 ) -> None:
     """``over``: the attempt is known to be over, so what follows repeats it; else the device is asked first."""
     tries = item.lane.policy.retry.max_attempts
-    known = {"failure_class": failure_class.value, "attempt": attempt, "max_attempts": tries, "error": error[:600]}
+    known: dict[str, Any] = {"failure_class": failure_class.value, "attempt": attempt, "max_attempts": tries}
+    known["error"] = error[:600]
+    if item.death:
+        known["evidence"], item.death = item.death, None
     note(item, "retry", out, **known, **fields)
 
 
-def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, ran: bool) -> None:
-    """The attempt is over and failed, for a known reason: the table says what that does."""
+def fail(
+    c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, ran: bool, keeps_result: bool | None = None
+) -> None:
+    """The attempt is over and failed, for a known reason: the table says what that does. ``keeps_result``: the device
+    has something of it that it may forget (None: if it ran there)."""
     rule = TABLE[failure.failure_class]
     lane = item.lane
     if rule.point is PointEffect.RAISE:
@@ -150,7 +168,7 @@ def fail(c: Campaign, item: Item, failure: Failure, out: list[Instruction], *, r
     item.doubtful = item.suspect = False
     if rule.point is PointEffect.RESULT:
         attempt, slot = item.attempt, item.state.slot  # type: ignore[union-attr]
-        item.state = Publishing(attempt, slot, failure, ran)
+        item.state = Publishing(attempt, slot, failure, ran if keeps_result is None else keeps_result)
         out.append(do.Publish(item.work_id, attempt, failure))
     elif rule.point is PointEffect.DROP:
         service.cancel(c, item, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sidewinder.core import instructions as do
@@ -21,6 +22,8 @@ class Item:
     # Defaults live on the class: there are many items, and most never fail, wait or change places.
     at_tail = 0  # 1: queued behind its own priority, because it was tried before
     attempt: AttemptId | None = None  # the current one; None while queued or backing off
+    #: how its last attempt died, where that is known: what the note of its repeat says (cause, proof)
+    death: Mapping[str, Any] | None = None
     copy: str | None = None  # the work that another device does instead
     original: str | None = None  # ... and whose copy this one is: it is not moved again
     failures_in_row = 0

@@ -54,16 +54,8 @@ def on_kill_proven(c: Campaign, item: Item, event: ev.KillProven, out: list[Inst
     if state.cancel:
         service.cancel(c, item, out)
         return
-    item.doubtful = item.inherited = False
-    item.n += 1
-    if not failing.charge(
-        c, item, state.attempt.n, f"attempt {state.attempt.n} was lost on the device and is proven dead", out
-    ):
-        return
-    if c.stop is not None:
-        service.cancel(c, item, out)
-    else:
-        c.claim_next(item, state.slot, out)
+    why = f"attempt {state.attempt.n} was lost on the device and is proven dead"
+    failing.lost(c, item, state.attempt, state.slot, why, out)
 
 
 def on_kill_unproven(c: Campaign, item: Item, event: ev.KillUnproven, out: list[Instruction]) -> None:
@@ -83,12 +75,13 @@ def on_kill_unproven(c: Campaign, item: Item, event: ev.KillUnproven, out: list[
         service.hole(c, item, reason, FailureClass.DEVICE, out)
 
 
-def one_answer_less(c: Campaign, item: Item, out: list[Instruction]) -> None:
+def one_answer_less(c: Campaign, item: Item, out: list[Instruction], *, is_dead: bool = False) -> None:
     """A killed attempt owes two answers, one to ``Attach`` and one to ``Kill``; a failed link gives neither twice."""
     state = item.state
     assert isinstance(state, Killing)
     if state.answers > 1:
         item.state = state._replace(answers=state.answers - 1)
         return
-    note(item, "kill_unproven", out, attempt=state.attempt.n, reason="the device could not be reached")
+    if not is_dead:
+        note(item, "kill_unproven", out, attempt=state.attempt.n, reason="the device could not be reached")
     service.cancel(c, item, out)

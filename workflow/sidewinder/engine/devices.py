@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from sidewinder.errors import DeviceFault, TransportError
-from sidewinder.model import EMPTY, Device, Found, Json
+from sidewinder.errors import ConfigError, DeviceFault, TransportError
+from sidewinder.model import EMPTY, Device, Failure, Found, Json
 
 from . import logout
 from .clockwatch import ClockWatch
@@ -36,8 +36,12 @@ def path_on(device: Device, path: str) -> str:
 class DeviceLink:
     """One agent client, used by many instructions at the same time."""
 
-    def __init__(self, device: Device, open_client: OpenClient) -> None:
+    def __init__(
+        self, device: Device, open_client: OpenClient, boots: Mapping[tuple[str, int], str] | None = None
+    ) -> None:
+        """``boots``: in which boot of the device an earlier controller started (run id, attempt), where that is said."""
         self.device = device
+        self._boots = boots or {}
         self.facts: Mapping[str, Json] = EMPTY
         self.tell: Callable[[str], None] | None = None  # a sentence about the device, for people; each once
         self.waiting = Waiting()
@@ -64,7 +68,20 @@ class DeviceLink:
             self._client = self._open_client(self.device)
             if hasattr(self._client.transport, "tell"):  # one that may have to wait long says meanwhile why
                 self._client.transport.tell = self.waiting.because
+            for (run_id, n), boot in self._boots.items():
+                self._client.began_in(run_id, n, boot)
         return self._client
+
+    def boot_of(self, run_id: str, n: int) -> str | None:
+        """In which boot of the device this attempt began, or would now, where it may forget what ran in an earlier one;
+        else None."""
+        return self._client.boot_of(run_id, n) if self._client is not None else self._boots.get((run_id, n))
+
+    async def death_of(self, run_id: str, n: int) -> Failure | None:
+        """How what this attempt ran in ended, and that it did; None: nothing that can be looked at says so."""
+        with suppress(TransportError, DeviceFault, ConfigError):
+            return await self._opened().death_of(run_id, n)
+        return None
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AgentClient]:

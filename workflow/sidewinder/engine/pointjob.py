@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sidewinder.errors import ConfigError, DeviceFault, ParseError, SidewinderError, TransportError
+from sidewinder.errors import ConfigError, DeviceFault, ParseError, PublishError, SidewinderError, TransportError
 from sidewinder.files import journal, records
 from sidewinder.files import raw as raw_files
 from sidewinder.model import (
@@ -68,6 +69,7 @@ class PointJob:
     is_measured = True
     __slots__ = (
         "_attempts",
+        "_boot",
         "_found",
         "_label",
         "_measurement",
@@ -109,6 +111,7 @@ class PointJob:
         self._unprepared: ConfigError | None = None
         self._measurement: Measurement | None = None
         self._attempts = _NO_ATTEMPTS
+        self._boot: str | None = None
         self._warnings: tuple[str, ...] = ()
 
     # -- journal
@@ -116,7 +119,9 @@ class PointJob:
     def claim(self, n: int) -> dict[str, Any] | None:
         if self.inline:
             return None
-        return journal.claimed(AttemptId(self.run_id, n), self.point.device, utc_now())
+        self._boot = self.link.boot_of(self.run_id, n)
+        known = {} if self._boot is None else {"boot": self._boot}
+        return journal.claimed(AttemptId(self.run_id, n), self.point.device, utc_now(), **known)
 
     def ended(self, outcome: str) -> dict[str, Any] | None:
         if self.inline or not self._attempts:
@@ -194,6 +199,14 @@ class PointJob:
             self._attempts = {}
         return self._attempts.setdefault(n, {"n": n})
 
+    def began(self, n: int, boot: str | None) -> None:
+        if boot is None or boot == self._boot:
+            return
+        self._boot = boot
+        line = journal.boot(AttemptId(self.run_id, n), self.point.device, boot, utc_now())
+        with suppress(PublishError):  # a full disk is told of with the next claim; the run goes on
+            self.session.journal.append(line, sync=False)  # lost: the next controller starts it under its old number
+
     def adopted(self, n: int) -> None:
         self._attempt(n)
         self.link.last_run = self.run_id
@@ -202,7 +215,9 @@ class PointJob:
         entry = self._attempt(n)
         entry.update(end_utc=at_utc, outcome="lost", error=failure.message)
         entry["class"] = failure.failure_class.value
-        if self.raw is not None and (figures := interruption_of(self.raw)):
+        if failure.evidence:  # how it died, and what proves that it did
+            entry["evidence"] = dict(failure.evidence)
+        elif self.raw is not None and (figures := interruption_of(self.raw)):
             entry["evidence"] = figures
         self.raw = None  # what a lost attempt printed is not this point's output
 
@@ -245,7 +260,8 @@ class PointJob:
         stored: Mapping[str, Json] = EMPTY
         if self._attempts:
             last = self._attempts[max(self._attempts)]
-            if self.raw is not None or self.inline:
+            died_of_it = failure is not None and failure.failure_class.value == last.get("class")
+            if self.raw is not None or self.inline or died_of_it:
                 last.setdefault("end_utc", at_utc)
                 last["outcome"] = "failed" if failure else "ok"
             if failure is not None and failure.failure_class is FailureClass.NOT_ATTEMPTED:

@@ -74,7 +74,12 @@ class Session:
         # in one engine leave each other's alone.
         client = client_id or f"sidewinder-{self.plan.campaign}"
         opener = open_client or agent_opener(self.plan.campaign, client)
-        self.links = {name: DeviceLink(device, opener) for name, device in self.plan.lab.devices.items()}
+        boots: dict[str, dict[tuple[str, int], str]] = {}
+        for run_id, flight in self.replay.in_flight.items():
+            if flight.boot is not None:
+                boots.setdefault(flight.device, {})[run_id, flight.n] = flight.boot
+        devices = self.plan.lab.devices
+        self.links = {name: DeviceLink(devices[name], opener, boots.get(name, {})) for name in devices}
         self._is_open = True
 
     # -- names

@@ -3,7 +3,8 @@
 A claim is on disk before its start is sent, so that after ``kill -9`` every attempt that may still run on a device is
 known by name. Kinds of entries:
 
-``claimed``   {run_id, n, device}             about to be started; ask the device before starting another
+``claimed``   {run_id, n, device, boot?}      about to be started; ask the device before starting another
+``boot``      {run_id, n, device, boot}       started in another boot of the device than was known at the claim
 ``adopted``   {run_id, n, device}             a later controller found the attempt on the device
 ``ended``     {run_id, n, device, outcome}    nothing of this attempt runs any more
 ``breaker``   {device, state, reason, ...}    the device's health, whole; the last one counts (``breaker``)
@@ -29,6 +30,7 @@ class Flight(NamedTuple):
 
     n: int
     device: str
+    boot: str | None = None  # of the device, where it may have forgotten what ran in another one (a pod)
 
 
 @dataclass(slots=True)
@@ -54,6 +56,10 @@ class Journal(appendlog.AppendLog):
 
 def claimed(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[str, Any]:
     return _entry("claimed", attempt, device, at_utc, more)
+
+
+def boot(attempt: AttemptId, device: str, boot: str, at_utc: str) -> dict[str, Any]:
+    return _entry("boot", attempt, device, at_utc, {"boot": boot})
 
 
 def adopted(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[str, Any]:
@@ -92,7 +98,7 @@ def _apply(entry: Mapping[str, Any], seen: Replay) -> bool:
         if isinstance(device, str):
             seen.breakers[device] = dict(entry)
         return isinstance(device, str)
-    if event not in ("claimed", "adopted", "ended"):
+    if event not in ("claimed", "boot", "adopted", "ended"):
         return isinstance(event, str)
     run_id, n = entry.get("run_id"), entry.get("n")
     if not (isinstance(run_id, str) and isinstance(n, int) and isinstance(device, str)):
@@ -106,7 +112,9 @@ def _apply(entry: Mapping[str, Any], seen: Replay) -> bool:
             del seen.in_flight[run_id]
             seen.since.pop(run_id, None)
     elif flying is None or flying.n <= n:
-        seen.in_flight[run_id] = Flight(n, device)
+        known = flying.boot if flying is not None and flying.n == n else None
+        found = entry.get("boot", known)
+        seen.in_flight[run_id] = Flight(n, device, found if isinstance(found, str) else None)
         seen.since.setdefault(run_id, n)
     return True
 
@@ -131,6 +139,8 @@ def compact(folder: str, *, limit_bytes: int = 32 << 20, ops: atomic.FileOps = a
         lines.append({"event": "ended", "run_id": run_id, "n": n, "device": "", "outcome": "compacted"})
         if flight is not None:
             claimed = {"event": "claimed", "run_id": run_id, "device": flight.device}
+            if flight.boot is not None:
+                claimed["boot"] = flight.boot
             lines[-1:] = [{**claimed, "n": n} for n in sorted({seen.since[run_id], flight.n})]
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
     if 2 * len(data) > size:  # hardly anything to drop: doing it at every start would only lose the history

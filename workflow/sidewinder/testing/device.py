@@ -37,6 +37,7 @@ class Faults:
     unfit: float = 0.0  # per contact: from now on, for a while, the agent cannot be had there (no Python, wrong key)
     unasked: float = 0.0  # per contact: the controller lacks what it takes to ask (its key file is gone)
     deaths_per_s: float = 0.0  # for good
+    ends_per_s: float = 0.0  # the platform ends all that runs there, and says why (a pod that is evicted): `ENDS`
     foreign: float = 0.0  # per start: another controller's run is in the slot
     leftover: float = 0.0  # per start: a run that this controller once started and forgot is in the slot
     bad_result: float = 0.0  # per run: one of `BAD_ENDS`
@@ -60,6 +61,16 @@ BAD_ENDS = (
     Evidence("lease_expired"),
     Evidence("stopped"),
 )
+#: How a platform ends a run, with what proves it.
+ENDS = tuple(
+    Failure(failure_class, f"the pod was ended ({cause})", {"cause": cause, "proof": "container"})
+    for cause, failure_class in (
+        ("preempted at the platform", FailureClass.PREEMPTED),
+        ("out of memory as a whole", FailureClass.MEMORY),
+        ("over its own limit of storage", FailureClass.MEASUREMENT),
+        ("deleted by somebody", FailureClass.TRANSPORT),
+    )
+)
 UNFIT_S = 300.0
 
 _REFUSALS = (FailureClass.CONFIG, FailureClass.MEASUREMENT, FailureClass.TRANSPORT)
@@ -78,7 +89,8 @@ class Run:
     heard_s: float  # the last heartbeat
     runner_dies_s: float | None = None
     alive: bool = True  # some process of it exists: it holds the slot's lock
-    state: str = "running"  # "running" | "finished" | "lost"
+    state: str = "running"  # "running" | "finished" | "lost" | "ended" (by the platform)
+    death: Failure | None = None  # of one that the platform ended
     acked: bool = False
     cut_short: bool = False  # not its own end: lease, kill, reboot, a runner that died
 
@@ -109,6 +121,7 @@ class FakeDevice:
     _next_outage_s: float = -1.0
     _next_reboot_s: float = -1.0
     _dies_s: float = -1.0
+    _next_end_s: float = -1.0
     _highest: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     _foreign_until_s: dict[int, float] = field(default_factory=dict)
     _script: defaultdict[type, deque[type]] = field(default_factory=lambda: defaultdict(deque))
@@ -143,6 +156,20 @@ class FakeDevice:
             if now_s >= self._dies_s:
                 self.is_dead = True
                 self._all_runs_die(now_s)
+
+        if faults.ends_per_s:
+            if self._next_end_s < 0:
+                self._next_end_s = self.rng.expovariate(faults.ends_per_s)
+            if now_s >= self._next_end_s:
+                self._next_end_s = now_s + self.rng.expovariate(faults.ends_per_s)
+                self._all_runs_end(now_s, self.rng.choice(ENDS))
+
+    def _all_runs_end(self, now_s: float, death: Failure) -> None:
+        for run in self.runs:
+            if run.alive:
+                if run.state == "running":
+                    run.state, run.death = "ended", death
+                run.alive, run.end_s, run.cut_short = False, now_s, True
 
     def _all_runs_die(self, now_s: float) -> None:
         for run in self.runs:
@@ -230,6 +257,8 @@ class FakeDevice:
 
     def _status(self, attempt: AttemptId) -> Event:
         run = self.find(attempt)
+        if run is not None and run.death is not None:
+            return ev.AttemptDied(attempt, run.death)
         return ev.StatusAnswered(attempt, run.state if run else "absent", self._highest[attempt.work_id])
 
     def _start(self, attempt: AttemptId, slot: int, now_s: float) -> Event:
@@ -270,6 +299,8 @@ class FakeDevice:
         run = self.find(attempt)
         if run is None or run.state == "lost":
             return ev.TransportFailed(attempt, "the runner is gone")
+        if run.death is not None:
+            return ev.AttemptDied(attempt, run.death)
         if run.state == "finished":
             return ev.ResultArrived(attempt, run.evidence)
         run.heard_s = now_s

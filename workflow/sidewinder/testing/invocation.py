@@ -349,6 +349,8 @@ class Invocation:
             if isinstance(answer, float):
                 self._later(answer - now_s, attach)
             else:
+                if isinstance(answer, ev.AttemptDied):
+                    sim.injected[_kind_of(answer)] += 1
                 self._later(self._answer_s(), answer)
             return
         if answer.error == "the runner is gone" or fake.is_unfit(now_s) or not self.calls_again:
@@ -394,4 +396,6 @@ class Invocation:
 
 def _kind_of(answer: Event) -> str:
     kind = type(answer).__name__
-    return f"{kind} {answer.failure.failure_class.value}" if isinstance(answer, ev.AttemptRefused) else kind
+    if isinstance(answer, ev.AttemptRefused | ev.AttemptDied):
+        return f"{kind} {answer.failure.failure_class.value}"
+    return kind

@@ -139,6 +139,7 @@ class Simulation:
             foreign=some(0.3),
             leftover=some(0.5),
             bad_result=some(2.0),
+            ends_per_s=some(0.02),
         )
 
     def _draw_works(self) -> list[Work]:

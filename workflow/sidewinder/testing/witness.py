@@ -15,7 +15,7 @@ from sidewinder.core.breaker import Closed, Open, Probing, Trial
 from sidewinder.core.events import Event, Work
 from sidewinder.core.instructions import Instruction
 from sidewinder.core.lane import Lane, OutOfService
-from sidewinder.core.lifecycle import BackingOff, Killing, Turn
+from sidewinder.core.lifecycle import Asking, BackingOff, Killing, Running, Turn
 from sidewinder.core.policy import MAX_PREEMPTIONS, classify
 from sidewinder.model import AttemptId, Evidence, Failure, FailureClass
 from sidewinder.testing.device import FakeDevice, Run
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 _REPEATABLE = (FailureClass.TRANSPORT, FailureClass.PREEMPTED)
 _ANSWERS = (ev.AttemptStarted, ev.StatusAnswered, ev.ResultArrived, ev.AttemptBusy)
-_LOOKS = (ev.AttemptStarted, ev.StatusAnswered, ev.ResultArrived, ev.KillProven)
+_LOOKS = (ev.AttemptStarted, ev.StatusAnswered, ev.ResultArrived, ev.KillProven, ev.AttemptDied)
 _HEALTH = frozenset({"device_down", "probe_failed", "quarantined", "given_up", "released", "device_up"})
+
+
+def class_of(run: Run) -> FailureClass | None:
+    """What came of a run that is over."""
+    return run.death.failure_class if run.death is not None else classify(run.evidence)
 
 
 def is_ours(run: Run) -> bool:
@@ -100,7 +105,7 @@ class Witness:
         if attempt is None or attempt.work_id not in self.sim.home:
             return
         device = self.sim.home[attempt.work_id]
-        if isinstance(event, _ANSWERS):
+        if isinstance(event, _ANSWERS) or (isinstance(event, ev.AttemptDied) and self._is_answer(event)):
             self.answered[device] = 1
             for asked in (self.called, self.probing):
                 if device in asked:
@@ -124,8 +129,17 @@ class Witness:
             self.results[attempt] = event.evidence
             if self._is_final(attempt, event.evidence):
                 self.results_here.add(attempt.work_id)
+        elif isinstance(event, ev.AttemptDied):
+            if event.failure.failure_class not in _REPEATABLE:
+                self.results_here.add(attempt.work_id)
         elif isinstance(event, ev.Parsed):
             self.verdicts[attempt] = event.failure
+
+    def _is_answer(self, event: ev.AttemptDied) -> bool:
+        """The device spoke, not its platform alone: it was asked, or what it ran came to an end of its own."""
+        item = self.campaign.items.get(event.attempt.work_id)
+        is_asked = item is not None and item.attempt == event.attempt and type(item.state) is Asking
+        return is_asked or event.failure.failure_class not in _REPEATABLE
 
     def after(self, event: Event, made: list[Instruction]) -> None:
         now_s = self.sim.clock.monotonic_s
@@ -181,17 +195,23 @@ class Witness:
         self.starts[work_id] += 1
         earlier = [r for r in fake.runs if r.attempt.work_id == work_id and r is not run]
         for other in earlier:
-            if other.state == "finished" and self._is_final(other.attempt, other.evidence):
+            if self._is_over_for_good(other):
                 again = self.disk.failed_in.get(work_id, invocation) < invocation  # a failed point is open
-                assert again, f"promise 2: {run.attempt} repeats {other.attempt}, which ended with {other.evidence}"
+                end = other.death or other.evidence
+                assert again, f"promise 2: {run.attempt} repeats {other.attempt}, which ended with {end}"
         repeats = self.starts[work_id] - 1
         assert repeats <= self.repeat_notes[work_id], f"promise 3: repeat of {work_id} without a line in the ledger"
-        preempted = sum(classify(r.evidence) is FailureClass.PREEMPTED for r in earlier if r in self.started_here)
+        preempted = sum(class_of(r) is FailureClass.PREEMPTED for r in earlier if r in self.started_here)
         assert preempted <= MAX_PREEMPTIONS, f"promise 3: {work_id} was preempted {preempted} times and goes on"
         costly = sum(r in self.started_here for r in earlier) - preempted - self.trial_failures[work_id]
         allowed = self._attempts_of(fake.id) - 1
         assert costly <= allowed, f"promise 3: {work_id} was tried {costly + 1} times, {allowed + 1} are allowed"
         self.started_here.append(run)
+
+    def _is_over_for_good(self, run: Run) -> bool:
+        if run.death is not None:
+            return run.death.failure_class not in _REPEATABLE
+        return run.state == "finished" and self._is_final(run.attempt, run.evidence)
 
     def _is_final(self, attempt: AttemptId, evidence: Evidence) -> bool:
         """Whether it may be repeated by no means. That a device was unfit in an earlier invocation says nothing of it
@@ -366,9 +386,16 @@ class Witness:
 
     def _is_failure(self, event: Event) -> bool:
         """A failure on the way to an attempt that somebody still wants."""
-        if not isinstance(event, ev.TransportFailed):
+        if not isinstance(event, ev.TransportFailed | ev.AttemptDied):
             return False
         item = self.campaign.items.get(event.attempt.work_id)
+        if isinstance(event, ev.AttemptDied) and (
+            event.failure.failure_class is not FailureClass.TRANSPORT
+            or item is None
+            or item.inherited
+            or type(item.state) is not Running
+        ):
+            return False  # the device was asked, or what it said of an earlier invocation's run is nobody's failure
         wanted = item is not None and item.attempt == event.attempt
         return wanted and not (isinstance(item.state, Killing) and item.state.cancel)  # type: ignore[union-attr]
 
@@ -404,8 +431,9 @@ class Witness:
             since_s = lane.breaker.down_here_since_s
             before_s = self.down_here_s.get(lane.id)
             if since_s is None and before_s is not None:
-                assert isinstance(event, ev.ResultArrived), f"promise 6: {event} ended the downtime of {lane.id}"
-                assert classify(event.evidence) not in _REPEATABLE, f"promise 6: {event} is no completed run"
+                known = isinstance(event, ev.ResultArrived | ev.AttemptDied)
+                assert known, f"promise 6: {event} ended the downtime of {lane.id}"
+                assert _class_in(event) not in _REPEATABLE, f"promise 6: {event} is no completed run"
                 self.tests_failed[lane.id] = 0
                 del self.down_here_s[lane.id]
             elif since_s is not None:
@@ -464,6 +492,14 @@ class Witness:
                 kept = record is not None and record.attempt == attempt and self.starts[attempt.work_id] <= attempt.n
                 quarantined = classify(run.evidence) is FailureClass.DEVICE
                 assert kept or quarantined, f"promise 8: {attempt} came through a broken link and {record} was kept"
+
+
+def _class_in(event: Event) -> FailureClass | None:
+    """What a run that came to its end came to."""
+    if isinstance(event, ev.AttemptDied):
+        return event.failure.failure_class
+    assert isinstance(event, ev.ResultArrived)
+    return classify(event.evidence)
 
 
 def check_campaign(sim: Simulation) -> None:

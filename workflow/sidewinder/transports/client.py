@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from sidewinder.agent import source
 from sidewinder.errors import DeviceFault, InternalError, TransportError
-from sidewinder.model import EMPTY, Device, Json, Output, RawResult, Task
+from sidewinder.model import EMPTY, Device, Failure, Json, Output, RawResult, Task
 
 from . import scope
 from .base import Channel, Transport
@@ -55,11 +55,12 @@ class Hello(NamedTuple):
 
 class Status(NamedTuple):
     """``state``: ``absent``, ``running``, ``finished`` or ``lost``, ``why`` being ``rebooted``, ``runner_died`` or
-    ``no_record``."""
+    ``no_record``. ``death``: of one that is lost, where the way there knows how it ended and that it is over."""
 
     state: str
     why: str = ""
     max_attempt: int = 0
+    death: Failure | None = None
 
 
 class Started(NamedTuple):
@@ -438,16 +439,42 @@ class AgentClient:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
+    def boot_of(self, run_id: str, n: int) -> str | None:
+        """The boot of the device that this attempt began in, or begins in if it begins now. None: it is not connected,
+        or remembers by itself what ran in an earlier boot, as a machine does and a pod does not."""
+        if not hasattr(self.transport, "death_of"):
+            return None
+        now = self.hello.boot_id if self.connected and self.hello is not None else None
+        return self._boots.get((run_id, n), now)
+
+    def began_in(self, run_id: str, n: int, boot: str) -> None:
+        """An earlier controller claimed or started this attempt in that boot."""
+        self._boots[run_id, n] = boot
+        if hasattr(self.transport, "ran_in"):
+            self.transport.ran_in(boot)  # it uses no later life before what ran in that one is over
+
+    async def death_of(self, run_id: str, n: int) -> Failure | None:
+        """How what this attempt ran in ended, and that it did, by what the way there knows; None: nothing says so.
+        Needs no connection. Raises ``TransportError``, ``DeviceFault``, ``ConfigError``."""
+        boot = self._boots.get((run_id, n))
+        if boot is None or not hasattr(self.transport, "death_of"):
+            return None
+        found: Failure | None = await self.transport.death_of(boot)
+        return found
+
     async def status(self, run_id: str, n: int) -> Status:
         message, _ = await self.call("status", **self._attempt(run_id, n))
-        return self._believed(run_id, n, _status(message))
+        return await self._believed(run_id, n, _status(message))
 
-    def _believed(self, run_id: str, n: int, status: Status) -> Status:
+    async def _believed(self, run_id: str, n: int, status: Status) -> Status:
         """A device that forgot what it had begun (a container that was made anew) has rebooted: its "absent" does not
         mean that the attempt never reached it."""
-        boot = self._boots.get((run_id, n))
-        if status.state == "absent" and boot is not None and self.hello is not None and self.hello.boot_id != boot:
-            return Status("lost", "rebooted", max(n, status.max_attempt))
+        boot, now = self._boots.get((run_id, n)), self.hello.boot_id if self.hello is not None else None
+        if status.state == "running" and now is not None:
+            self._boots[run_id, n] = now
+        elif status.state in ("absent", "lost") and boot is not None and now is not None and boot != now:
+            death = await self.death_of(run_id, n)
+            return Status("lost", "rebooted", max(n, status.max_attempt), death)
         return status
 
     async def start(self, run_id: str, n: int, task: Task, slot: int = 0) -> Started:
@@ -458,6 +485,8 @@ class AgentClient:
         if session is not None and session.lost is None and key not in session.runs:
             # The front watches what it starts: its end may be told before anybody waits for it.
             session.runs[key] = asyncio.get_running_loop().create_future()
+        if self.hello is not None and self.connected:
+            self._boots.setdefault(key, self.hello.boot_id)  # before the answer, which may be lost with the boot
         try:
             started = await self._start(run_id, n, task, slot)
         except BaseException:
@@ -467,6 +496,8 @@ class AgentClient:
             self._unsubscribe(session, key)
         if started.outcome in ("started", "exists") and self.hello is not None:
             self._boots[key] = self.hello.boot_id
+        else:
+            self._boots.pop(key, None)  # it never began
         return started
 
     @staticmethod
@@ -523,7 +554,7 @@ class AgentClient:
             if not watched:
                 # The subscription stands before the question: an end between the two cannot be missed.
                 message, _ = await self.call("attach", **self._attempt(run_id, n))
-                status = self._believed(run_id, n, _status(message))
+                status = await self._believed(run_id, n, _status(message))
                 if status.state != "running":
                     if not ended.done():
                         ended.set_result(status)  # also for those who began to wait meanwhile

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from sidewinder.agent.source import BOOTSTRAP, PYTHON_FLAGS
 from sidewinder.errors import DeviceFault, TransportError
-from sidewinder.model import EMPTY, Device, Json
+from sidewinder.model import EMPTY, Device, Failure, Json
 
 from . import kubernetes_cluster, kubernetes_exec
 from .base import Channel
 from .kubernetes_channel import PodChannel
 from .kubernetes_errors import Refused, Silent
 from .kubernetes_facts import pod_facts
+from .kubernetes_lives import Lives
 from .kubernetes_pod import PodLife
 from .kubernetes_spec import python_of, workdir_of
 from .kubernetes_verdict import Container, Pod
@@ -38,24 +39,42 @@ class KubernetesTransport:
         self.facts: Mapping[str, Json] = EMPTY
         self.agent_options: dict[str, Any] = {**agent_options, "state_dir": state_dir or workdir_of(device)}
         self._life: PodLife | None = None
+        self._lives = Lives()
         self._is_honest = False
         self._opening = asyncio.Lock()
 
     async def open(self) -> Channel:
         """Raises ``ConfigError`` too: a kubeconfig that is not on the controller is nobody else's fault."""
         async with self._opening:
-            if self._life is None:
-                cluster = kubernetes_cluster.enter(self.device)
-                self._life = PodLife(self.device, cluster, lambda why: self.tell(why))
-            life = self._life
+            life = self._entered()
+            async with life.translated():
+                await life.attend()
             for pause_s in (*PAUSES_S, None):
                 pod, container = await life.ensure()
                 async with life.translated():
+                    await self._lives.until_over(life, container.identity)
                     channel = await self._front(life, pod, container, is_last=pause_s is None)
                 if channel is not None:
                     return channel
                 await asyncio.sleep(pause_s or 0.0)
         raise TransportError(f"{life.where}: its container was started anew each time that a front was called into it")
+
+    def _entered(self) -> PodLife:
+        if self._life is None:
+            cluster = kubernetes_cluster.enter(self.device)
+            self._life = PodLife(self.device, cluster, lambda why: self.tell(why))
+        return self._life
+
+    def ran_in(self, boot: str) -> None:
+        """An earlier controller started something in this life of the container."""
+        self._lives.ran_in(boot)
+
+    async def death_of(self, boot: str) -> Failure | None:
+        """How that life of the container ended, and what proves it; None: it is not known to be over. Raises
+        ``TransportError``, ``DeviceFault``, ``ConfigError``."""
+        life = self._entered()
+        async with life.translated():
+            return await self._lives.death_of(life, boot)
 
     async def _front(self, life: PodLife, pod: Pod, container: Container, *, is_last: bool) -> PodChannel | None:
         """None: not in this life of the container, or not just now."""
@@ -85,7 +104,9 @@ class KubernetesTransport:
             if await self._is_same(life, container):
                 self.facts = {"pod": await pod_facts(life, pod, container)}
                 self.agent_options["boot_id"] = container.identity
-                return PodChannel(stream, life, container)
+                channel = PodChannel(stream, life, container)
+                self._lives.entered(container.identity, channel)
+                return channel
         except BaseException:
             await stream.close()
             raise
@@ -115,4 +136,5 @@ class KubernetesTransport:
     async def close(self) -> None:
         life, self._life = self._life, None
         if life is not None:
+            await life.leave()
             await kubernetes_cluster.leave(life.cluster)

@@ -31,6 +31,8 @@ class PodChannel:
     def __init__(self, stream: Exec, life: PodLife, container: Container) -> None:
         self._stream, self._life, self._container = stream, life, container
         self._has_spoken = False
+        self.began_s = asyncio.get_running_loop().time()
+        self.ended_s: float | None = None  # from then on nothing was said to the front
         self._guard = asyncio.create_task(self._watch_silence(), name=f"silence of {life.device.id}")
 
     async def read(self) -> bytes:
@@ -38,10 +40,21 @@ class PodChannel:
         if data:
             self._has_spoken = True
             return data
+        self._is_over()
         ended = self._stream.ended
         if ended is not None and (ended.code is None or ended.code < KILLED):
             return b""
         raise TransportError(f"{self._life.where}: link lost: {await self._why()}")
+
+    @property
+    def was_killed(self) -> bool:
+        """The node says that the front was ended by a signal."""
+        ended = self._stream.ended
+        return ended is not None and ended.code is not None and ended.code >= KILLED
+
+    def _is_over(self) -> None:
+        if self.ended_s is None:
+            self.ended_s = asyncio.get_running_loop().time()
 
     async def write(self, data: bytes) -> None:
         import aiohttp
@@ -107,6 +120,7 @@ class PodChannel:
         self._guard.cancel()
         await asyncio.gather(self._guard, return_exceptions=True)
         await self._stream.close()
+        self._is_over()
 
     def diagnostics(self) -> str:
         ended = self._stream.ended

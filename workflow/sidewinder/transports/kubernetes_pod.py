@@ -34,9 +34,10 @@ from .kubernetes_verdict import (
     judge,
 )
 from .kubernetes_wait import GONE_TIMEOUT_S, Wait
-from .kubernetes_watch import watch_of
+from .kubernetes_watch import Seen, Watch, watch_of
 
 READY_TIMEOUT_S: Final = 600.0
+TOLD_LATE_S: Final = 2.0  # a watch tells of an end later than a request
 EVENTS: Final = 3  # that are told, the newest ones
 
 # Exit code 0 when nobody else was called in from outside: such a process has no parent in the container.
@@ -77,6 +78,7 @@ class PodLife:
         self.told = ""
         self.met = ""  # uid of the pod that was ready last: one that is not ready any more is another matter
         self._ready_life = ""  # of its container
+        self._watch: Watch | None = None  # while a device is connected: what becomes of its pod is kept
 
     @property
     def creates(self) -> bool:
@@ -127,15 +129,56 @@ class PodLife:
 
     # -- looking
 
+    async def attend(self) -> None:
+        """From now on what becomes of the pod is kept, until ``leave``: when it has ended it may be gone at once."""
+        if self._watch is None:
+            watch = await self._watch_of()
+            if self._watch is None:
+                self._watch = watch
+                watch.attend(self.name)
+
+    async def leave(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await watch.leave(self.name)
+
+    async def _watch_of(self) -> Watch:
+        await self.path()
+        assert self._namespace is not None
+        is_made = bool(self.device.settings.get("image"))
+        return watch_of(self.cluster, self._namespace, None if is_made else self.name)
+
     async def find(self) -> Pod | None:
         """The pod as the API server knows it now; None: there is none, which is an answer, not a failure to look."""
         try:
             found: Pod = await self.cluster.request("GET", await self.path(f"/{self.name}"))
         except Refused as error:
             if error.status == 404:
+                if self._watch is not None:
+                    self._watch.missing(self.name)
                 return None
             raise
+        if self._watch is not None:
+            self._watch.saw(found)
         return found
+
+    async def last_seen(self, uid: str) -> Seen | None:
+        """The last of that pod, looked at now as well; None: nothing was ever seen of it."""
+        await self.attend()
+        watch = self._watch
+        assert watch is not None
+        seen = watch.last(self.name, uid)
+        if seen is not None and seen.is_last:
+            return seen
+        await self.find()
+        end_s = asyncio.get_running_loop().time() + TOLD_LATE_S
+        while (seen := watch.last(self.name, uid)) is not None and seen.is_gone and not seen.is_last:
+            # why it went stands in its last status, which the watch brings a moment later than a 404
+            left_s = end_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                break
+            await watch.change(self.name, left_s)
+        return seen
 
     async def ours(self) -> list[Pod]:
         """Every pod in that namespace that Sidewinder made, for whomever."""
@@ -177,14 +220,13 @@ class PodLife:
         async with self.translated():
             limit_s = float(self.device.settings.get("ready_timeout_s", READY_TIMEOUT_S))
             await self.path()
-            assert self._namespace is not None
             self.told = ""
             found = await self.find()
             is_here = found is not None and not found["metadata"].get("deletionTimestamp")
             ready = self.ready(found) if found is not None and is_here and self.is_right(found) else None
             if ready is not None:  # as nearly always: nothing is waited for
                 return ready
-            async with watch_of(self.cluster, self._namespace).waiting() as watch:
+            async with (await self._watch_of()).waiting() as watch:
                 return await Wait(self, limit_s, watch.change).until_ready(found)
 
     def ready(self, pod: Pod) -> tuple[Pod, Container] | None:

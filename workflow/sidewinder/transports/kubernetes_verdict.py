@@ -51,7 +51,7 @@ class Container(NamedTuple):
     @property
     def identity(self) -> str:
         """What changes with every life."""
-        return f"{self.uid}/{self.id.rpartition('/')[2]}@{self.started_at}"
+        return f"{self.uid}/{id_of(self.id)}@{self.started_at}"
 
 
 class Verdict(NamedTuple):
@@ -63,6 +63,11 @@ class Verdict(NamedTuple):
     why: str = ""
     cause: str = ""  # "image", "reference", "command", "crash"
     after_s: float = 0.0
+
+
+def id_of(container_id: object) -> str:
+    """Without the name of the runtime in front."""
+    return str(container_id or "").rpartition("/")[2]
 
 
 def is_ours(pod: Pod) -> bool:
