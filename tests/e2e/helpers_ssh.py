@@ -201,8 +201,8 @@ def sshd(folder: Path, *options: str) -> Iterator[Sshd]:
 class FaultProxy:
     """Stands before a server: passes everything on until it is told to be a bad link."""
 
-    def __init__(self, port_behind: int) -> None:
-        self.port_behind = port_behind
+    def __init__(self, port_behind: int, host_behind: str = "127.0.0.1") -> None:
+        self.port_behind, self.host_behind = port_behind, host_behind
         self.port = 0
         self.delay_s = 0.0
         self.refuses = False  # cuts a new connection at once
@@ -251,7 +251,7 @@ class FaultProxy:
             writer.transport.abort()
             return
         try:
-            behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", self.port_behind)
+            behind_reader, behind_writer = await asyncio.open_connection(self.host_behind, self.port_behind)
         except OSError:
             writer.transport.abort()
             return
@@ -284,8 +284,8 @@ class FaultProxy:
 class ProxyThread:
     """A fault proxy for tests that do not live in a loop."""
 
-    def __init__(self, port_behind: int) -> None:
-        self.proxy = FaultProxy(port_behind)
+    def __init__(self, port_behind: int, host_behind: str = "127.0.0.1") -> None:
+        self.proxy = FaultProxy(port_behind, host_behind)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
 
