@@ -242,7 +242,8 @@ def late_events_count(patch: Patch) -> None:
 
     def drop(self: Campaign, attempt: Any, kind: Any, out: list[Any]) -> None:
         item = self.items.get(attempt.work_id)
-        if item is not None and kind is ev.TransportFailed and isinstance(item.state, Running | Parsing):
+        told = (ev.TransportFailed, ev.AttemptDied, ev.ResultArrived, ev.StatusAnswered)
+        if item is not None and kind in told and isinstance(item.state, Running | Parsing):
             self.finish(item, "failed", None, out)
 
     patch.setattr(Campaign, "_drop", drop)

@@ -39,7 +39,7 @@ class DeviceLink:
     def __init__(
         self, device: Device, open_client: OpenClient, boots: Mapping[tuple[str, int], str] | None = None
     ) -> None:
-        """``boots``: in which boot of the device an earlier controller started (run id, attempt), where that is said."""
+        """``boots``: in which boot of the device an earlier controller started (run id, attempt), where it is said."""
         self.device = device
         self._boots = boots or {}
         self.facts: Mapping[str, Json] = EMPTY
