@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from sidewinder.machines import one_machine, sentence, turn_groups
+from sidewinder.machines import boots_of, node_of, one_machine, sentence, turn_groups
 from sidewinder.model import Device
 
 
 def ssh(name: str, host: str, **more: Any) -> Device:
     return Device(name, "ssh", settings={"host": host}, **more)
+
+
+def pod(name: str, **more: Any) -> Device:
+    settings = {"image": "i", "node_selector": {"disk": "fast"}, **more.pop("settings", {})}
+    return Device(name, "kubernetes", settings=settings, **more)
 
 
 def test_devices_that_take_turns() -> None:
@@ -62,3 +67,47 @@ def test_the_sentence_names_them_and_says_what_to_do() -> None:
     many = sentence(tuple(f"d{i}" for i in range(50)))
     assert "d7 and 42 more show" in many
     assert "d8" not in many
+
+
+def test_turns_are_taken_across_kinds_and_pods_of_one_selector_do_not_take_them_unasked() -> None:
+    """A selector that many nodes match says nothing; two that are on one node are told of when they are."""
+    groups = turn_groups(
+        [
+            ssh("host", "node1.lan", resource_group="silicon"),
+            pod("k8s-free", resource_group="silicon"),
+            pod("k8s-cpu4", resource_group="silicon"),
+            pod("a"),
+            pod("b"),
+            pod("beside", resource_group="here"),
+            Device("local", "local", resource_group="here"),
+        ]
+    )
+    assert groups["host"] == groups["k8s-free"] == groups["k8s-cpu4"]
+    assert len({groups["a"], groups["b"], groups["host"], groups["local"]}) == 4
+    assert groups["beside"] == groups["local"]
+
+
+POD = {"boot_id": "x", "pod": {"node": "node1", "node_info": {"boot_id": "y"}}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "boots", "node"),
+    [
+        ({"boot_id": "x"}, {"x"}, None),
+        ({}, set(), None),
+        (POD, {"x", "y"}, "node1"),  # a sandboxed container has a kernel of its own: its node says which machine it is
+        ({"boot_id": "x", "pod": {"node": "node1"}}, {"x"}, "node1"),  # this account may not look at nodes
+        ({"boot_id": None, "pod": "odd"}, set(), None),
+    ],
+)
+def test_what_gives_a_machine_away(facts: dict[str, Any], boots: set[str], node: str | None) -> None:
+    assert boots_of(facts) == boots
+    assert node_of(facts) == node
+
+
+def test_pods_are_named_with_their_node() -> None:
+    one = sentence(("host", "k8s-free", "k8s-cpu4"), {"k8s-free": "node1", "k8s-cpu4": "node1", "host": ""})
+    assert "host, k8s-free (a pod on node1) and k8s-cpu4 (a pod on node1) show one boot id" in one
+    assert "they share the machine of node1, and they take no turns" in one
+    many = sentence(("local", "a", "b"), {"a": "kind-worker", "b": "kind-worker2"})
+    assert "they share one machine, of which kind-worker and kind-worker2 are nodes (as with kind or minikube)" in many

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from report.conftest import Built, build
 from report.helpers_report import Sweep, parse_html, words_of
+from sidewinder.model import Device
 from sidewinder.report import environment, integrity, tables, timeline
 
 
@@ -161,6 +163,45 @@ def test_an_environment_that_changed_says_so(tmp_path: Path) -> None:
     facts = {f.name: f.values for f in found.facts}
     assert facts["kernel"] == ("6.1 (2×)", "6.2 (1×)")
     assert facts["processor"] == ("AMD EPYC",)
+
+
+def test_a_pod_says_its_node_its_limits_also_where_it_has_none_and_with_whom_it_takes_turns(tmp_path: Path) -> None:
+    devices = {
+        name: Device(name, kind, resource_group="silicon")
+        for name, kind in (("host", "ssh"), ("k8s-free", "kubernetes"), ("k8s-cpu2", "kubernetes"))
+    }
+    sweep = Sweep(str(tmp_path), devices=devices)
+    sweep.devices = devices
+    for device in devices:
+        point = sweep.point(f"p-{device}", device)
+        record = sweep.ok(point)
+        placement: dict[str, Any] = {"cgroup": {"version": 2, "unlimited": ["cpu", "memory"]}}
+        if device == "k8s-cpu2":
+            placement = {"cpu_quota_cores": 2.0, "cgroup": {"version": 2, "memory_max_bytes": 2 << 30}}
+        record["device"].update(kind=devices[device].kind, boot_id="b", placement=placement)
+        if device != "host":
+            pod = {"name": f"sidewinder-{device}", "namespace": "bench", "node": "node1", "image": "lab/bench:1"}
+            record["device"]["pod"] = {**pod, "qos": "Guaranteed" if "2" in device else "BestEffort"}
+        sweep.write(point, record)
+    rows = tables.rows_of(tables.points(sweep.root, sweep.plan))
+    found = environment.environments(rows, list(devices), turns=environment.turns(sweep.plan))
+    facts = {one.device: {f.name: f.values for f in one.facts} for one in found}
+    assert facts["k8s-cpu2"].items() >= {
+        ("node", ("node1",)),
+        ("pod", ("sidewinder-k8s-cpu2",)),
+        ("namespace", ("bench",)),
+        ("CPU limit", ("2 cores",)),
+        ("memory limit", ("2.0 GiB",)),
+        ("QoS class", ("Guaranteed",)),
+        ("image", ("lab/bench:1",)),
+        ("takes turns", ("with host, k8s-free: 1 at a time",)),
+    }
+    assert (facts["k8s-free"]["CPU limit"], facts["k8s-free"]["memory limit"]) == (("none",), ("none",))
+    assert not {"CPU limit", "memory limit", "node"} & facts["host"].keys(), "who is no pod has none"
+    assert environment.one_machine(rows, sweep.plan) == [], "they take turns"
+    alone = {name: replace(device, resource_group=None) for name, device in devices.items()}
+    (said,) = environment.one_machine(rows, replace(sweep.plan, lab=replace(sweep.plan.lab, devices=alone)))
+    assert "host, k8s-free (a pod on node1) and k8s-cpu2 (a pod on node1) show one boot id" in said
 
 
 def test_the_timeline_shows_every_attempt_and_merges_only_what_no_eye_could_tell(eventful: Built) -> None:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from sidewinder import machines, quantity
@@ -69,7 +69,7 @@ def _print(findings: list[Finding]) -> None:
 
 async def _all_devices(plan: Plan, args: argparse.Namespace) -> list[Finding]:
     findings: list[Finding] = []
-    boots: dict[str, list[str]] = {}
+    seen: dict[str, Mapping[str, Any]] = {}
     used = {point.device for point in plan.points.values()}
     for name, device in plan.lab.devices.items():
         if args.device and name not in args.device:
@@ -79,19 +79,21 @@ async def _all_devices(plan: Plan, args: argparse.Namespace) -> list[Finding]:
             if not args.json:
                 _print(findings[-1:])
             continue
-        async for finding in _device(plan, device, args.digest, boots):
+        async for finding in _device(plan, device, args.digest, seen):
             findings.append(finding)
             if not args.json:
                 _print([finding])
-    same = list(_one_machine(plan, boots))
+    same = list(_one_machine(plan, seen))
     if not args.json:
         _print(same)
     return findings + same
 
 
-def _one_machine(plan: Plan, boots: dict[str, list[str]]) -> Iterator[Finding]:
+def _one_machine(plan: Plan, seen: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    boots = {name: machines.boots_of(facts) for name, facts in seen.items()}
+    nodes = {name: machines.node_of(facts) or "" for name, facts in seen.items()}
     for devices in machines.one_machine(machines.turn_groups(plan.lab.devices.values()), boots):
-        yield Finding(", ".join(devices), "turns", "warn", machines.sentence(devices))
+        yield Finding(", ".join(devices), "turns", "warn", machines.sentence(devices, nodes))
 
 
 # -- the run folder ---------------------------------------------------------------------------------------------------
@@ -125,8 +127,10 @@ def _folder(plan: Plan) -> Iterator[Finding]:
 # -- a device ---------------------------------------------------------------------------------------------------------
 
 
-async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, list[str]]) -> AsyncIterator[Finding]:
-    """What can be seen of one device without measuring: answer, clock, engines, models. ``boots`` gets its boot id."""
+async def _device(
+    plan: Plan, device: Device, digest: bool, seen: dict[str, Mapping[str, Any]]
+) -> AsyncIterator[Finding]:
+    """What can be seen of one device without measuring: answer, clock, engines, models. ``seen`` gets its facts."""
     from sidewinder.engine.devices import DeviceLink, agent_opener
 
     from .rights import rights
@@ -140,9 +144,7 @@ async def _device(plan: Plan, device: Device, digest: bool, boots: dict[str, lis
             return
         async with link.client() as client:
             hello = await client.connect()
-            boot = link.facts.get("boot_id") or hello.boot_id  # the kernel's: two pods may lie on one node
-            if boot:
-                boots[device.id] = [str(boot)]
+            seen[device.id] = {"boot_id": hello.boot_id, **link.facts}
             yield Finding(device.id, "agent", "ok", f"answers with Python {hello.python} on {hello.node}")
             remarks = [text for about, text in link.remarks.items() if about != "clock"]
             for finding in _conditions(device, link.facts, link.clock.entry(), remarks):

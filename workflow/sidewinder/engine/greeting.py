@@ -97,8 +97,15 @@ class Greeting:
 
     def _look(self) -> None:
         self._late = None
-        boots = {device: [str(self._links[device].facts.get("boot_id") or device)] for device in self._met}
+        facts = {device: self._links[device].facts for device in self._met}
+        boots = {device: machines.boots_of(facts[device]) for device in self._met}
         for devices in machines.one_machine(self._groups, boots):
             if devices not in self._told:
                 self._told.add(devices)
-                self._tell(machines.sentence(tuple(device.partition(":")[2] or device for device in devices)))
+                nodes = {_name(device): machines.node_of(facts[device]) or "" for device in devices}
+                self._tell(machines.sentence(tuple(_name(device) for device in devices), nodes))
+
+
+def _name(device: str) -> str:
+    """What its lab calls it."""
+    return device.partition(":")[2] or device

@@ -105,10 +105,23 @@ FIELDS: Final[tuple[Column, ...]] = (
         "CPU quota in force, in cores; NA: none or not known",
         "device.placement.cpu_quota_cores",
     ),
-    _c("runtime", "string", "runtime of the pod", "device.placement.runtime"),
-    _c("qos_class", "string", "quality-of-service class of the pod", "device.placement.qos_class"),
-    _c("node", "string", "node of the pod", "device.placement.node"),
-    _c("image_id", "string", "digest of the image that ran", "device.placement.image_id"),
+    _c(
+        "memory_max_bytes",
+        "Int64",
+        "memory limit in force; NA: none or not known",
+        "device.placement.cgroup.memory_max_bytes",
+    ),
+    _c("unlimited", "string", "which of cpu and memory have no limit at all", "device.placement.cgroup.unlimited"),
+    _c("pod", "string", "pod that it ran in", "device.pod.name"),
+    _c("namespace", "string", "namespace of the pod", "device.pod.namespace"),
+    _c("node", "string", "node of the pod", "device.pod.node", "device.placement.node"),
+    _c("cpu_asked", "string", "CPU limit that the config asks for; NA: none", "device.pod.asked.cpu"),
+    _c("memory_asked", "string", "memory limit that the config asks for; NA: none", "device.pod.asked.memory"),
+    _c("qos_class", "string", "quality-of-service class of the pod", "device.pod.qos", "device.placement.qos_class"),
+    _c("image", "string", "image of the pod, as it was asked for", "device.pod.image"),
+    _c("image_id", "string", "digest of the image that ran", "device.pod.image_id", "device.placement.image_id"),
+    _c("runtime", "string", "runtime of the pod", "device.pod.node_info.runtime", "device.placement.runtime"),
+    _c("node_boot_id", "string", "boot that the pod's node tells", "device.pod.node_info.boot_id"),
     # metrics
     _c("ttft_ms", "Float64", "time to the first token", "metrics.ttft_ms"),
     _c("prefill_tps", "Float64", "prompt tokens a second", "metrics.prefill_tps"),
@@ -259,8 +272,8 @@ def coerce(value: Json, type_: Type) -> Json:
             return clean(value)
         if isinstance(value, bool):
             return "true" if value else "false"
-        if isinstance(value, list | tuple):
-            return clean("x".join(str(v) for v in value))
+        if isinstance(value, list | tuple):  # a shape, or words
+            return clean((", " if any(isinstance(v, str) for v in value) else "x").join(str(v) for v in value))
         return clean(str(value))
     if type_ == "boolean":
         return value if isinstance(value, bool) else None

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from sidewinder import machines
-from sidewinder.model import Json, Plan
+from sidewinder.model import EMPTY, Json, Plan
 
 from .columns import clean
 from .tables import Row
 from .words import size
 
 _FACTS: Final[tuple[tuple[str, str], ...]] = (
+    ("node", "node"),
+    ("pod", "pod"),
+    ("namespace", "namespace"),
+    ("cpu_quota_cores", "CPU limit"),
+    ("memory_max_bytes", "memory limit"),
+    ("qos_class", "QoS class"),
     ("cpu", "processor"),
     ("board", "board"),
     ("cores", "logical cores"),
     ("physical_cores", "physical cores"),
-    ("cpu_quota_cores", "CPU quota, cores"),
     ("ram_bytes", "memory"),
     ("accelerator", "accelerator"),
     ("gpu", "GPU"),
@@ -28,10 +33,9 @@ _FACTS: Final[tuple[tuple[str, str], ...]] = (
     ("kernel", "kernel"),
     ("governor", "governor"),
     ("device_python", "Python of the agent"),
+    ("image", "image"),
+    ("image_id", "image digest"),
     ("runtime", "runtime"),
-    ("node", "node"),
-    ("qos_class", "QoS class"),
-    ("image_id", "image"),
     ("boot_id", "boot"),
     ("clock_offset_s", "clock offset, s"),
 )
@@ -52,10 +56,18 @@ class Environment:
     warnings: tuple[str, ...] = ()  # what a person should know of the device itself
 
 
+# Of a pod it is said when there is none, because that is one of the arms.
+_LIMITS: Final[Mapping[str, str]] = {"cpu_quota_cores": "cpu", "memory_max_bytes": "memory"}
+
+
 def environments(
-    rows: Iterable[Row], devices: Sequence[str], schedule: Mapping[str, Json] | None = None
+    rows: Iterable[Row],
+    devices: Sequence[str],
+    schedule: Mapping[str, Json] | None = None,
+    turns: Mapping[str, str] = EMPTY,
 ) -> list[Environment]:
-    """``schedule``: what ``schedule.json`` says, for the clocks and for warnings about devices."""
+    """``schedule``: what ``schedule.json`` says, for the clocks and for warnings about devices. ``turns``: with whom
+    each device takes turns, in words."""
     schedule = schedule or {}
     warned, clocks = _mapping(schedule.get("device_warnings")), _mapping(schedule.get("clock_offsets"))
     by_device: dict[str, list[Row]] = {}
@@ -65,6 +77,8 @@ def environments(
     for device in dict.fromkeys((*devices, *by_device)):
         told = [r for r in by_device.get(device, []) if r.get("device_kind")]
         facts = tuple(f for column, name in _FACTS if (f := _fact(column, name, told)))
+        if told and device in turns:
+            facts = (*facts, Fact("takes turns", (clean(turns[device]),)))
         engines = Counter(_engine(r) for r in told if r.get("backend_version") or r.get("backend_build"))
         kinds = list(dict.fromkeys(r["device_kind"] for r in told))
         said = warned.get(device)
@@ -80,11 +94,29 @@ def environments(
 def one_machine(rows: Iterable[Row], plan: Plan) -> list[str]:
     """A sentence for each set of devices that showed one boot id and took no turns, by the records alone."""
     boots: dict[str, set[str]] = {}
+    nodes: dict[str, dict[str, None]] = {}
     for row in rows:
-        if row.get("boot_id") and row.get("device"):
-            boots.setdefault(row["device"], set()).add(str(row["boot_id"]))
+        if row.get("device"):
+            found = {str(row[column]) for column in ("boot_id", "node_boot_id") if row.get(column)}
+            boots.setdefault(row["device"], set()).update(found)
+            if row.get("node"):
+                nodes.setdefault(row["device"], {})[str(row["node"])] = None
     groups = machines.turn_groups(plan.lab.devices.values())
-    return [machines.sentence(devices) for devices in machines.one_machine(groups, boots)]
+    where = {device: " and ".join(seen) for device, seen in nodes.items()}
+    return [machines.sentence(devices, where) for devices in machines.one_machine(groups, boots)]
+
+
+def turns(plan: Plan) -> dict[str, str]:
+    """With whom each device takes turns, in words; a device that has its turns for itself is left out."""
+    groups = machines.turn_groups(plan.lab.devices.values())
+    found = {}
+    for device, group in groups.items():
+        others = [name for name, theirs in groups.items() if theirs == group and name != device]
+        if others:
+            limits = [plan.lab.devices[name].group_max_concurrency for name in (device, *others)]
+            limit = min((one for one in limits if one is not None), default=1)
+            found[device] = f"with {', '.join(others)}: {limit} at a time"
+    return found
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:
@@ -109,13 +141,17 @@ def _fact(column: str, name: str, rows: Sequence[Row]) -> Fact | None:
     for row in rows:
         if (value := row.get(column)) is not None:
             seen[_shown(column, value)] += 1
+        elif row.get("pod") and _LIMITS.get(column, "?") in str(row.get("unlimited", "")).split(", "):
+            seen["none"] += 1
     values = tuple(value if len(seen) == 1 else f"{value} ({n}×)" for value, n in seen.most_common(6))
     return Fact(name, values) if values else None
 
 
 def _shown(column: str, value: Json) -> str:
-    if column == "ram_bytes":
+    if column in ("ram_bytes", "memory_max_bytes"):
         return size(value)
+    if column == "cpu_quota_cores":
+        return f"{value:g} core" if value == 1 else f"{value:g} cores"
     if column == "boot_id":
         return str(value)[:8]
     return f"{value:g}" if isinstance(value, float) else str(value)
