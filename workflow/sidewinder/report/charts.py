@@ -56,7 +56,9 @@ def panels(view: View, metric: Metric, chosen: Sequence[tuple[str, list[Row]]], 
 
 
 def _scale_key(view: View, row: Row) -> Json:
-    return row.get("device") if any(f.columns == ("device",) for f in view.facets) else None
+    if not any(f.columns == ("device",) for f in view.facets):
+        return None
+    return row.get("one_device") or row.get("device")
 
 
 def repeats(row: Row, column: str) -> list[float]:

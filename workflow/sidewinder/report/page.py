@@ -17,7 +17,7 @@ from sidewinder.files.summary import Hole, Summary
 from sidewinder.labels import Labeller
 from sidewinder.model import Json, Plan, Point
 
-from . import charts, environment, integrity, timeline
+from . import charts, environment, integrity, nodes, timeline
 from .columns import clean
 from .tables import Row
 from .views import MAX_PANELS, Axis, Metric, View, views
@@ -117,6 +117,7 @@ def _context(
         "sections": _sections(selected, plan),
         "more_sections": max(0, len(views(selected, plan)) - MAX_VIEWS),
         "one_machine": [clean(text) for text in environment.one_machine(rows, plan)],
+        "nodes": [clean(text) for text in nodes.sentences(selected)],
         "doubts": integrity.doubts(selected),
         "environments": environment.environments(selected, list(plan.lab.devices), schedule.read(folder)),
         "timeline": timeline.timeline(selected, list(plan.lab.devices)),

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sidewinder.model import Json, Plan
 
+from . import nodes
 from .columns import COLUMNS, METRIC_COLUMNS
 from .tables import Row
 
@@ -127,9 +128,10 @@ def tokens(row: Row, columns: Iterable[str] = tuple(_TOKENS)) -> str:
 
 
 def views(rows: Iterable[Row], plan: Plan) -> list[View]:
-    """The planned points by what measures them, in plan order. Work that failover brought is in none of them."""
+    """The planned points by what measures them, in plan order. Work that failover brought is in none of them. The
+    points of a pod that ran on several nodes are those of several devices."""
     groups: dict[tuple[Json, ...], list[Row]] = {}
-    for row in rows:
+    for row in nodes.apart([*rows]):
         if row.get("planned"):
             groups.setdefault((row.get("backend"), row.get("mode"), row.get("command")), []).append(row)
     return [_view(key, [_as_asked(r, plan) for r in group], _seen(group)) for key, group in groups.items()]
