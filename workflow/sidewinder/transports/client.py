@@ -335,7 +335,8 @@ class AgentClient:
         code, detail = message["error"], message.get("detail", "")
         if code in DEVICE_ERRORS:
             # before it could say hello it could not say where: the default, and what moves it
-            where = self.hello.state_dir if self.hello else "~/.cache/sidewinder, or where XDG_CACHE_HOME is there"
+            asked = self.agent_options.get("state_dir") or "~/.cache/sidewinder, or where XDG_CACHE_HOME is there"
+            where = self.hello.state_dir if self.hello else asked
             raise DeviceFault(
                 f"{self._point_of}: {DEVICE_ERRORS[code]} ({where}): {detail}. "
                 f"Another folder: devices.{self.device.id}.workdir"
