@@ -20,14 +20,22 @@ PATIENCE_S = 30.0
 class Link:
     """A device that answers when it is let to, and shows ``boot``."""
 
-    def __init__(self, boot: str, *, answers: bool = True, dead: bool = False) -> None:
-        self.facts = {"boot_id": boot}
+    def __init__(
+        self, boot: str, *, answers: bool = True, dead: bool = False, there: bool = True, **facts: Any
+    ) -> None:
+        self.facts = {"boot_id": boot, **facts}
+        self.there = there
         self.met: Any = None
         self.called = 0
         self.dead = dead
         self.answers = asyncio.Event()
         if answers:
             self.answers.set()
+
+    async def is_there(self) -> bool:
+        if self.dead:
+            raise TransportError("nobody can be asked")
+        return self.there
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[None]:
@@ -73,16 +81,16 @@ def test_who_is_one_machine_is_told_before_the_first_start() -> None:
     party = asyncio.run(body())
     (said,) = party.told
     assert "a and b show one boot id" in said
-    assert [link.called for link in party.links.values()] == [1, 1, 1, 1]
+    assert [link.called for link in party.links.values()] == [1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("how", ["pod", "down", "one group", "nothing to run"])
+@pytest.mark.parametrize("how", ["a pod to be made", "down", "one group", "nothing to run"])
 def test_who_is_not_called(how: str) -> None:
     async def body() -> list[int]:
-        party = Party(a=Link("x"), b=Link("x"), c=Link("z"))
+        party = Party(a=Link("x"), b=Link("x", there=how != "a pod to be made"), c=Link("z"))
         group = "g" if how == "one group" else None
         party.know("a", group=group)
-        party.know("b", group=group, kind="kubernetes" if how == "pod" else "ssh", is_well=how != "down")
+        party.know("b", group=group, is_well=how != "down")
         party.know("c", group=group)
         party.expect("a", "c")
         if how != "nothing to run":
@@ -93,6 +101,32 @@ def test_who_is_not_called(how: str) -> None:
         return [link.called for link in party.links.values()]
 
     assert asyncio.run(body()) == ([0, 0, 0] if how == "one group" else [1, 0, 1])
+
+
+def test_a_pod_that_is_there_is_called_and_one_that_has_to_be_made_is_told_of_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(greeting, "LATE_S", 0.05)
+
+    async def body() -> Party:
+        on = {"pod": {"node": "node1"}}
+        party = Party(host=Link("x"), old=Link("x", **on), new=Link("x", there=False, **on))
+        for name in party.links:
+            party.know(name, kind="ssh" if name == "host" else "kubernetes")
+        party.expect("host", "old", "new")
+        await party.greeting.over()
+        assert len(party.told) == 1
+        party.said.clear()
+        async with party.links["new"].client():  # it has been made
+            pass
+        await asyncio.wait_for(party.said.wait(), PATIENCE_S)
+        await party.greeting.close()
+        return party
+
+    party = asyncio.run(body())
+    assert "host and old (a pod on node1) show one boot id" in party.told[0]
+    assert "host, old (a pod on node1) and new (a pod on node1) show one boot id" in party.told[1]
+    assert "they share the machine of node1" in party.told[1]
 
 
 def test_who_answers_late_is_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:

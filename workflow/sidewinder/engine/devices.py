@@ -72,6 +72,12 @@ class DeviceLink:
                 self._client.began_in(run_id, n, boot)
         return self._client
 
+    async def is_there(self) -> bool:
+        """False: it would have to be made first, or waited for. Raises ``TransportError``, ``DeviceFault``,
+        ``ConfigError``."""
+        look = getattr(self._opened().transport, "is_there", None)
+        return look is None or bool(await look())
+
     def boot_of(self, run_id: str, n: int) -> str | None:
         """In which boot of the device this attempt began, or would now, where it may forget what ran in an earlier one;
         else None."""

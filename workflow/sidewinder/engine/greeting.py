@@ -2,7 +2,8 @@
 
 Devices that turn out to be one machine are told to a person before anything is measured on it. It costs a sweep
 the slowest of these calls, at most ``GREET_S``, once: the connections are kept, and a device that does not answer by
-then is met when it starts its first run. Where all devices take turns anyway nobody is called.
+then is met when it starts its first run. So is a pod that has to be made first: the others do not wait for that, and
+what it is one machine with is told a moment after it is there. Where all devices take turns anyway nobody is called.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Greeting:
 
     def know(self, device: Device, link: DeviceLink, *, is_well: bool) -> None:
         """``device`` as the core sees it: its group is the one in which turns are taken. One that was not well when it
-        was last seen is met when it is asked anyway, and a pod, which has to be made first, when it is there."""
+        was last seen is met when it is asked anyway."""
         self._links[device.id] = link
         self._groups[device.id] = device.resource_group or device.id
-        if is_well and device.kind != "kubernetes":
+        if is_well:
             self._uncalled.add(device.id)
         link.met = partial(self._has_answered, device.id)
 
@@ -92,8 +93,9 @@ class Greeting:
 
     async def _call(self, device: str) -> None:
         with suppress(TransportError, DeviceFault, ConfigError):  # the start tells, to whom it concerns
-            async with self._links[device].client():
-                pass
+            if await self._links[device].is_there():
+                async with self._links[device].client():
+                    pass
 
     def _look(self) -> None:
         self._late = None

@@ -19,6 +19,7 @@ from .base import Channel
 from .kubernetes_channel import PodChannel
 from .kubernetes_errors import Refused, Silent
 from .kubernetes_facts import pod_facts
+from .kubernetes_limits import sentence, unlike_inside
 from .kubernetes_lives import Lives
 from .kubernetes_pod import PodLife
 from .kubernetes_spec import python_of, workdir_of
@@ -64,6 +65,25 @@ class KubernetesTransport:
             cluster = kubernetes_cluster.enter(self.device)
             self._life = PodLife(self.device, cluster, lambda why: self.tell(why))
         return self._life
+
+    async def is_there(self) -> bool:
+        """Whether a front can be called into it with nothing made and nothing waited for. One request; raises as
+        ``open`` does."""
+        life = self._entered()
+        async with life.translated():
+            pod = await life.find()
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                return False
+            return life.is_right(pod) and life.ready(pod) is not None
+
+    def check(self, facts: Mapping[str, Json]) -> None:
+        """Whether what holds inside the container is what was asked for, whatever the cluster says of it. Raises
+        ``DeviceFault``."""
+        limits = (facts.get("placement") or EMPTY).get("cgroup") or EMPTY
+        where = self._life.where if self._life is not None else f"device {self.device.id!r}"
+        why = "read inside its container; does its kubelet enforce quotas, was it resized a moment ago?"
+        if said := sentence(unlike_inside(limits, self.device), self.device, where, why):
+            raise DeviceFault(said)
 
     def ran_in(self, boot: str) -> None:
         """An earlier controller started something in this life of the container."""
