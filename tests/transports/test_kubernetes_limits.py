@@ -164,7 +164,7 @@ def test_what_a_limit_range_adds_is_named() -> None:
     said = sentence(found, one, "device 'k8s' (pod sidewinder-k8s)", why_other(pod))
     assert said.startswith("device 'k8s' (pod sidewinder-k8s): the pod is not the device that the config describes: ")
     assert "devices.k8s.memory: asked is none, there is 256Mi" in said
-    assert "A LimitRange of its namespace did that (LimitRanger plugin set: memory limit for container agent)" in said
+    assert "(a LimitRange of its namespace did that: LimitRanger plugin set: memory limit for container agent)" in said
     assert said.endswith("sidewinder devices down k8s")
 
 

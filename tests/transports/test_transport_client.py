@@ -7,7 +7,9 @@ import hashlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,3 +224,34 @@ def test_facts_are_asked_once_per_boot(tmp_path: Path) -> None:
         assert (await client.connect()).facts is facts
 
     drive(tmp_path, body)
+
+
+def test_a_device_that_is_not_the_one_asked_for_is_refused_when_it_is_met(tmp_path: Path) -> None:
+    class Choosy(LocalTransport):
+        def check(self, facts: Mapping[str, Any]) -> None:
+            asked.append(facts["logical_cores"])
+            raise DeviceFault("device 'here': asked are 1000 cores")
+
+    asked: list[int] = []
+
+    async def body() -> None:
+        client = AgentClient(Choosy(Device("here", "local"), state_dir=str(tmp_path)), campaign="c", client_id="me")
+        for _ in range(2):
+            with pytest.raises(DeviceFault, match="1000 cores"):
+                await client.connect()
+        assert not client.connected
+        assert asked == [os.cpu_count()] * 2, "asked again by the next try: it may be mended"
+
+    asyncio.run(body())
+
+
+def test_a_pod_whose_limits_do_not_hold_inside_is_refused() -> None:
+    transport = KubernetesTransport(Device("k8s", "kubernetes", settings={"image": "i", "cpu": "500m"}))
+    group = {"version": 2, "cpu_period_us": 100_000, "cpu_quota_us": 50_000, "unlimited": ["memory"]}
+    transport.check({"placement": {"cgroup": group}})
+    transport.check({})
+    with pytest.raises(DeviceFault, match=r"'k8s'.*devices\.k8s\.cpu: asked is 500m, there is 0\.25 CPUs") as caught:
+        transport.check({"placement": {"cgroup": {**group, "cpu_quota_us": 25_000}}})
+    assert "sidewinder devices down k8s" in str(caught.value)
+    with pytest.raises(DeviceFault, match=r"asked is 500m, there is no quota.*does its kubelet enforce quotas"):
+        transport.check({"placement": {"cgroup": {"version": 2, "unlimited": ["cpu", "memory"]}}})

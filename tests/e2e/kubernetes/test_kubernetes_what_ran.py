@@ -168,7 +168,7 @@ def test_a_pod_that_is_resized_between_two_points(namespace: Namespace, keep: An
     assert "n" not in written["metrics"], "what it printed is no result"
     said = refused(device, DeviceFault)  # and whoever connects anew is told before anything runs
     assert "devices.k8s.cpu: asked is 500m, there is 250m" in said
-    assert "specification was changed after it was made" in said
+    assert "it was changed after it was made, as by a resize: generation 2" in said
 
 
 def test_a_pod_that_is_resized_during_a_run(namespace: Namespace, begin: Begin) -> None:

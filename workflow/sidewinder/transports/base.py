@@ -38,8 +38,8 @@ class Transport(Protocol):
     A transport may also have ``agent_options`` (what the shipped agent is told: ``state_dir``, ``boot_id``), ``facts``
     (what the way alone knows of the device, read after ``open``), ``tell`` (set by who opens: takes sentences about why
     that lasts), ``check`` (takes what the agent says of the device, once a boot, and raises ``DeviceFault`` where that
-    is not the device asked for) and ``is_there()`` (a coroutine: whether ``open`` would neither make the device nor wait
-    for it)."""
+    is not the device asked for) and ``is_there()`` (a coroutine: whether ``open`` would neither make the device nor
+    wait for it)."""
 
     device: Device
 

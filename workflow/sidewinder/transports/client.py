@@ -191,6 +191,8 @@ class AgentClient:
             facts = self.hello.facts
         else:
             facts = _without(await self.call("facts", wait_s=FACTS_S, env=dict(self.device.env)))
+            if hasattr(self.transport, "check"):
+                self.transport.check(facts)
         known: Mapping[str, Json] = getattr(self.transport, "facts", EMPTY)  # by the way there alone: the pod, its node
         if known:
             facts = {**facts, **known}

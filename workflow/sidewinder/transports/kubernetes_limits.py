@@ -105,10 +105,10 @@ def why_other(pod: Pod) -> str:
     """What the pod says of who set other limits; empty: nothing."""
     metadata = pod["metadata"]
     ranger = (metadata.get("annotations") or {}).get(_LIMIT_RANGER)
-    parts = [f"a LimitRange of its namespace did that ({ranger})"] if ranger else []
+    parts = [f"a LimitRange of its namespace did that: {ranger}"] if ranger else []
     generation = metadata.get("generation")
     if isinstance(generation, int) and generation > 1:
-        parts.append(f"its specification was changed after it was made (generation {generation}), as by a resize")
+        parts.append(f"it was changed after it was made, as by a resize: generation {generation}")
     return "; ".join(parts)
 
 
@@ -176,7 +176,7 @@ def sentence(differences: list[Difference], device: Device, where: str, why: str
     if not differences:
         return ""
     listed = "; ".join(f"devices.{device.id}.{one}" for one in differences)
-    because = f". {why[0].upper()}{why[1:]}" if why else ""
+    because = f" ({why})" if why else ""
     settings = device.settings
     if settings.get("image") and settings.get("create", True):
         what = f"let the config say what there is, or have the pod made anew: sidewinder devices down {device.id}"
