@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from config.helpers_config import Folder
 from sidewinder import ids, quantity
+from sidewinder.config.schema import DeviceSection, KubernetesSection
 from sidewinder.errors import ConfigErrors
 from sidewinder.model import Device
 
@@ -95,7 +96,13 @@ def test_a_mistake_is_told_by_one_message(folder: Folder, section: dict[str, Any
 def test_a_pod_without_an_image_takes_what_is_there(folder: Folder) -> None:
     plan = folder.load(f"devices: {{d: {{pod: mine, namespace: lab}}}}\n{BLOCK}")
     assert plan.lab.devices["d"].settings == {"pod": "mine", "namespace": "lab"}
-    assert "without `image` none is made" in str(folder.problem(f"devices: {{d: {{pod: mine, cpu: 2}}}}\n{BLOCK}"))
+    volume = "volumes: [{mount_path: /d, pvc: p}]"
+    assert "without `image` none is made" in str(folder.problem(f"devices: {{d: {{pod: mine, {volume}}}}}\n{BLOCK}"))
+
+
+def test_of_a_pod_that_is_there_may_be_said_what_it_must_be(folder: Folder) -> None:
+    plan = folder.load(f"devices: {{d: {{pod: mine, cpu: 2, memory: 1Gi, node_name: n1}}}}\n{BLOCK}")
+    assert plan.lab.devices["d"].settings == {"pod": "mine", "cpu": "2", "memory": "1Gi", "node_name": "n1"}
 
 
 def test_two_devices_never_have_one_pod(folder: Folder) -> None:
@@ -155,6 +162,18 @@ def test_what_the_pod_is_made_of_is_part_of_the_run_id(folder: Folder, section: 
 )
 def test_the_way_to_the_pod_is_not(folder: Folder, section: dict[str, Any]) -> None:
     assert run_id(folder, **section) == run_id(folder)
+
+
+def test_every_key_is_part_of_the_run_id_or_is_not_on_purpose() -> None:
+    """A key that comes to the config must be put on one side or the other."""
+    made_of = set(ids._PLACEMENT)
+    way = {"pod", "namespace", "container", "kubeconfig", "context", "create", "image_pull_policy"}
+    way |= {"image_pull_secrets", "ready_timeout_s", "idle_timeout_s", "tolerations", "priority_class"}
+    way |= {"service_account", "host_mounts"}
+    other_names = {"cpu_limit", "memory_limit", "create_pod", "kubectl"}
+    own = set(KubernetesSection.model_fields) - set(DeviceSection.model_fields)
+    assert own == made_of | way | other_names
+    assert not made_of & way
 
 
 def test_an_amount_has_one_spelling(folder: Folder) -> None:

@@ -49,7 +49,8 @@ def check(
     if section.python and section.python.startswith("~"):
         problems.add("no login shell is there to expand `~`: write an absolute path or a name", (*path, "python"))
     if not image:
-        for key in ("cpu", "memory", "resources", "volumes", "host_mounts", "pod_template", "node_name"):
+        # `cpu`, `memory` and `node_name` of such a pod say what it must be: another one is refused when it is met
+        for key in ("resources", "volumes", "host_mounts", "pod_template"):
             if settings.get(key):
                 problems.add(f"`{key}` is for a pod that we make; without `image` none is made", (*path, key))
     _check_requests(settings, path, problems)
