@@ -17,6 +17,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.real import RealExecutor
 from snakemake_interface_executor_plugins.settings import ExecMode
 
+from snakemake_executor_plugin_sidewinder.errors import SidewinderError
 from snakemake_executor_plugin_sidewinder.foreign import ForeignJobs, log_path
 from snakemake_executor_plugin_sidewinder.settings import ExecutorSettings
 
@@ -26,15 +27,9 @@ if TYPE_CHECKING:
     from snakemake_executor_plugin_sidewinder.points import PointJob
 
 
-class SidewinderError(WorkflowError):
-    """A message for a person, alone: below it Snakemake would print where in here it was raised."""
-
-    # what Snakemake reads; a property, because contextlib assigns to it on the way
-    __traceback__ = property(lambda self: None, lambda self, frames: None)
-
-
 class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no types
-    """Runs points and rules with `device=` on their devices, all else here in turn with what is measured here."""
+    """Runs points and rules with `device=` on their devices; all else here in turn with what is measured here, or by
+    the guest: the executor that the person chose for it."""
 
     def __post_init__(self) -> None:
         """All that can be refused is refused here, at once and before anything runs."""
@@ -55,11 +50,15 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         self._engine = Engine(self)
         self._added: set[str] = set()
         self._open: dict[Any, Any] = {}  # the jobs that the engine works on, by the key it knows them by
+        self._guest: Any = None
         self._not_started = 0
         self._why = "no new work was taken"
         self._stopped = False
         try:
-            self._admit(list(self.dag.needrun_jobs()))
+            jobs = list(self.dag.needrun_jobs())
+            self._admit(jobs)
+            if any(self._is_handed_over(job) for job in jobs):
+                self._engage()
         except (errors.SidewinderError, WorkflowError) as error:
             self._engine.shutdown(self._settings.stop_timeout)  # gives back the locks that were taken already
             raise error if isinstance(error, SidewinderError) else SidewinderError(str(error)) from None
@@ -103,6 +102,25 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         self._added.add(root)
         sweep.publish()  # the lock is ours now: whatever another start wrote meanwhile is not the plan
 
+    def _is_handed_over(self, job: Any) -> bool:
+        from .handover import is_ordinary
+
+        handed = self._settings.handover is not None and not job.is_local and is_ordinary(job)
+        return handed and self._points.of(job) is None
+
+    def _engage(self) -> None:
+        """Not before there is a job for it: who only measures needs no cluster. One may come late, by a checkpoint."""
+        from .guest import engage
+
+        if self._guest is None:
+            self._guest = engage(
+                self._settings.handover,
+                self.workflow,
+                self.logger,
+                python=self._settings.ordinary_python,
+                ended=self._give_up_if_over,
+            )
+
     # -- what Snakemake calls ------------------------------------------------------------------------------------------
 
     @property
@@ -125,16 +143,21 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
 
         self._termination.install()
         points: list[tuple[str, str]] = []
+        handed: list[Any] = []
         for job in sorted(jobs, key=lambda job: -job.priority):
             point = self._points.of(job)
             if point is not None:
                 points += self._hand_over(job, point)
             elif wants_device(job):
                 self._run_rule(job)
+            elif self._is_handed_over(job):
+                handed.append(job)
             else:
                 self._run_here(job)
         if points:
             self._engine.submit(points)
+        if handed:  # last: it may take its time over them, and the devices are at work already
+            self._hand_on(handed)
 
     def _hand_over(self, job: Any, point: PointJob) -> list[tuple[str, str]]:
         """The points to submit. The engine looks at the records first: after a crash Snakemake wants again what was
@@ -165,6 +188,15 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         latency_s = float(self.workflow.execution_settings.latency_wait)
         self._engine.submit_rule(key, place.device.id, place.root, task(job, place.device), files(job, latency_s))
 
+    def _hand_on(self, jobs: list[Any]) -> None:
+        try:
+            self._engage()
+        except WorkflowError as error:  # the first of them came by a checkpoint, in the middle of the run
+            for job in jobs:
+                self.report_job_error(SubmittedJobInfo(job), msg=f"{error}\n")
+            return
+        self._guest.run_jobs(jobs)
+
     def _run_here(self, job: Any) -> None:
         self.run_job_pre(job)
         self.report_job_submission(SubmittedJobInfo(job), register_job=False)
@@ -173,12 +205,19 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         run = functools.partial(self._foreign.run, self.format_job_exec(job), log_path(job))
         self._engine.submit_exclusive(key, run, job.threads)
 
+    def handle_job_success(self, job: Any) -> None:
+        if self._guest is not None and self._is_handed_over(job):
+            self._guest.handle_job_success(job)
+
+    def handle_job_error(self, job: Any) -> None:
+        if self._guest is not None and self._is_handed_over(job):
+            self._guest.handle_job_error(job)
+
     def cancel(self) -> None:
         """Ctrl-C: end what runs, in bounded time. A second Ctrl-C does not wait for proof."""
         self._stopped = True
         try:
-            self._foreign.stop()
-            self._end_engine()
+            self._end_all()
         except KeyboardInterrupt:
             self.logger.error("Stopped at once: what still runs on a device ends by itself when its lease is over.")
         finally:
@@ -187,10 +226,22 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
     def shutdown(self) -> None:
         """The end of a run, also after errors."""
         self._stopped = True
-        self._foreign.stop()
-        self._end_engine()
+        self._end_all()
         self._termination.restore()
         self._tell_open_of_modules()
+
+    def _end_all(self) -> None:
+        leaving = None if self._guest is None else self._guest.leave()
+        self._foreign.stop()
+        self._end_engine()
+        if leaving is not None:
+            # the thread in which it watches its jobs sees between two looks only that the run is over
+            looks_s = self.workflow.remote_execution_settings.seconds_between_status_checks
+            leaving.join(self._settings.stop_timeout + looks_s)
+            if leaving.is_alive():
+                self.logger.warning(
+                    f"{self._settings.ordinary_executor} did not end in time; what it was handed may go on there."
+                )
 
     def _end_engine(self) -> None:
         from sidewinder.errors import InternalError
@@ -242,7 +293,11 @@ class Executor(RealExecutor):  # type: ignore[misc]  # the interface has no type
         else:
             logs = {"aux_logs": [log_path(job)]} if str(key).startswith("job-") else {}
             self.report_job_error(SubmittedJobInfo(job), msg=failure.message if failure else outcome, **logs)
-        if self._not_started and not self._open and not self._stopped:
+        self._give_up_if_over()
+
+    def _give_up_if_over(self) -> None:
+        at_work = self._open or (self._guest is not None and self._guest.open)
+        if self._not_started and not at_work and not self._stopped:
             self._give_up()
 
     def _give_up(self) -> None:
