@@ -73,16 +73,16 @@ class Told:
             self.crash = error
             self._changed.notify_all()
 
-    def until(self, condition, what):
+    def until(self, condition, what, limit_s=WAIT_S):
         """Waits for callbacks, and for files too: those notify nobody, so it looks again now and then."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + limit_s
         with self._changed:
             while not condition(self):
                 assert time.monotonic() < end, f"never: {what}; done: {self.done}"
                 self._changed.wait(0.02)
 
-    def wait(self, count):
-        self.until(lambda told: len(told.done) >= count or told.crash is not None, f"{count} done")
+    def wait(self, count, limit_s=WAIT_S):
+        self.until(lambda told: len(told.done) >= count or told.crash is not None, f"{count} done", limit_s)
         if self.crash is not None:
             raise self.crash
 
