@@ -25,8 +25,10 @@ def built(tmp_path: Path, ran_on: list[str | None], devices: tuple[str, ...] = (
                 continue
             record = sweep.ok(point, scale=1.0 if node == "node1" else 0.6)
             record["device"]["kind"] = "kubernetes"
-            record["device"]["pod"] = {"name": f"sidewinder-{device}", "node": node, "qos": "Guaranteed"}
-            record["device"]["placement"] = {"cpu_quota_cores": 2.0, "cgroup": {"cpu_quota_us": 200_000}}
+            pod = {"name": f"sidewinder-{device}", "node": node, "qos": "Guaranteed", "restarts": 0}
+            record["device"]["pod"] = {**pod, "node_others": {"pods": 3, "cpu_request_cores": 0.75}}
+            record["device"]["placement"] = {"cpu_quota_cores": 2.0, "cgroup": {"cpuset": "0-3"}}
+            record["conditions"]["cgroup"] = {"periods": 40, "throttled_periods": 8, "throttled_us": 250_000}
             sweep.write(point, record)
     return build(sweep)
 
@@ -62,6 +64,9 @@ def test_the_table_of_points_keeps_the_device_and_has_a_column_for_the_node(tmp_
     assert dict(table.groupby("node").size()) == {"node1": 6, "node2": 6}
     assert set(table.qos_class) == {"Guaranteed"}
     assert set(table.cpu_quota_cores) == {2.0}
+    assert set(zip(table.restarts, table.node_pods, table.node_cpu_request_cores, strict=True)) == {(0, 3, 0.75)}
+    assert set(table.cpuset) == {"0-3"}
+    assert set(zip(table.cgroup_periods, table.cgroup_throttled_periods, strict=True)) == {(40, 8)}
 
 
 def test_what_was_not_measured_belongs_to_no_node(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ FIELDS: Final[tuple[Column, ...]] = (
         "device.placement.cgroup.memory_max_bytes",
     ),
     _c("unlimited", "string", "which of cpu and memory have no limit at all", "device.placement.cgroup.unlimited"),
+    _c("cpuset", "string", "CPUs that it might run on", "device.placement.cgroup.cpuset"),
     _c("pod", "string", "pod that it ran in", "device.pod.name"),
     _c("namespace", "string", "namespace of the pod", "device.pod.namespace"),
     _c("node", "string", "node of the pod", "device.pod.node", "device.placement.node"),
@@ -121,6 +122,14 @@ FIELDS: Final[tuple[Column, ...]] = (
     _c("image", "string", "image of the pod, as it was asked for", "device.pod.image"),
     _c("image_id", "string", "digest of the image that ran", "device.pod.image_id", "device.placement.image_id"),
     _c("runtime", "string", "runtime of the pod", "device.pod.node_info.runtime", "device.placement.runtime"),
+    _c("restarts", "Int64", "how often the pod's container had been started anew", "device.pod.restarts"),
+    _c("node_pods", "Int64", "other pods on its node, when it was connected", "device.pod.node_others.pods"),
+    _c(
+        "node_cpu_request_cores",
+        "Float64",
+        "CPU that those had asked for, in cores",
+        "device.pod.node_others.cpu_request_cores",
+    ),
     _c("node_boot_id", "string", "boot that the pod's node tells", "device.pod.node_info.boot_id"),
     # metrics
     _c("ttft_ms", "Float64", "time to the first token", "metrics.ttft_ms"),
@@ -182,7 +191,16 @@ PRESSURE: Final[tuple[Column, ...]] = tuple(
     for what in ("cpu", "memory", "io")
     for when in ("before", "during", "after")
 )
-CGROUP: Final[tuple[Column, ...]] = (_c("cgroup_throttled_s", "Float64", "time that the CPU quota held the run back"),)
+CGROUP: Final[tuple[Column, ...]] = (
+    _c("cgroup_throttled_s", "Float64", "time that the CPU quota held the run back"),
+    _c(
+        "cgroup_throttled_periods",
+        "Int64",
+        "periods of the quota in which it did",
+        "conditions.cgroup.throttled_periods",
+    ),
+    _c("cgroup_periods", "Int64", "periods in which anything ran", "conditions.cgroup.periods"),
+)
 
 COLUMNS: Final[Mapping[str, Column]] = {c.name: c for c in (*STATE, *FIELDS, *LOAD, *PRESSURE, *CGROUP)}
 # metric as the record names it -> column; any other metric X is `metrics.X`

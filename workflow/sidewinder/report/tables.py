@@ -49,7 +49,7 @@ def row(reading: Reading) -> Row:
         **_failure(reading),
         **_attempts(record.get("attempts")),
     }
-    for column in FIELDS:
+    for column in (*FIELDS, *columns.CGROUP):
         for path in column.paths:
             if (value := columns.look_up(record, path)) is not None:
                 cells[column.name] = value
