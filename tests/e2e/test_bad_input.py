@@ -44,6 +44,20 @@ REFUSED = {
         "0",
         "must be 1 or more",
     ),
+    "a pod's limit smaller than its request": Refused(
+        "devices:\n  pod:\n    {image: i, cpu: 500m, cpu_request: 2}\n" + BLOCK % "pod",
+        4,
+        "devices.pod.cpu_request",
+        "2",
+        "more than the limit (500m)",
+    ),
+    "two devices with one pod": Refused(
+        "devices:\n  one: {image: i, pod: bench}\n  two: {image: j, pod: bench}\n" + BLOCK % "one, two",
+        4,
+        "devices.two.pod",
+        "(bench)",
+        "has the same pod as 'one'",
+    ),
     "failover to itself": Refused(
         "devices:\n  local: {failover_to: local}\n" + BLOCK % "local",
         3,

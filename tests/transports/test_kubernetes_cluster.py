@@ -259,7 +259,7 @@ def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
         (None, None, "no such kubeconfig"),
         ("{", None, "cannot be used"),
         ("just text", None, "cannot be used"),
-        ("{}", None, "cannot be used"),
+        ("{}", None, "no current context"),
         ("good", "other", "other"),
     ],
 )

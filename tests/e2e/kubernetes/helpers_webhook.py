@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import datetime
 from collections.abc import Iterator
-from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
+from e2e.kubernetes.helpers_certificates import server
 from e2e.kubernetes.helpers_cluster import Namespace, until
 from e2e.kubernetes.helpers_sweeps import inside
 from sidewinder.transports.kubernetes_errors import Refused
@@ -56,7 +50,7 @@ class Hook:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace, self._api = namespace, namespace.api
-        self._authority, pem = certificates(f"{NAME}.{namespace.name}.svc")
+        self._authority, pem = server(f"{NAME}.{namespace.name}.svc")
         container = {
             "name": "agent",
             "image": namespace.cluster.image,
@@ -124,25 +118,3 @@ class Hook:
     def names(self) -> list[str]:
         """The pods that it was asked about, each time that it was."""
         return inside(self._namespace, "print(open('/tmp/asked').read())", NAME).split()
-
-
-def certificates(name: str) -> tuple[str, str]:
-    """An authority's certificate, and key and certificate (PEM) of a server of that name."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook of a test")])
-    day = datetime.timedelta(days=1)
-    now = datetime.datetime.now(datetime.UTC)
-
-    def signed(whose: x509.Name, whose_key: Any, extension: Any, *, critical: bool) -> str:
-        builder = x509.CertificateBuilder(issuer, whose, whose_key.public_key(), x509.random_serial_number())
-        builder = builder.not_valid_before(now - day).not_valid_after(now + day)
-        made = builder.add_extension(extension, critical=critical).sign(authority_key, hashes.SHA256())
-        return made.public_bytes(serialization.Encoding.PEM).decode()
-
-    authority = signed(issuer, authority_key, x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    server = signed(subject, key, x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return authority, private.decode() + server

@@ -141,7 +141,8 @@ def test_a_namespace_that_is_not_there(test_cluster: TestCluster, namespace: Nam
     "change", [{"context": "no-such-context"}, {"kubeconfig": "/no/such/file"}], ids=["context", "file"]
 )
 def test_a_kubeconfig_that_does_not_fit(change: dict[str, Any], namespace: Namespace) -> None:
-    with pytest.raises(ConfigError, match=r"kubeconfig"):
+    ((key, value),) = change.items()
+    with pytest.raises(ConfigError, match=rf"devices\.k8s\.{key}: .*{value}"):
         connect(namespace.device(**change))
 
 

@@ -163,7 +163,7 @@ def check_twins(devices: Iterable[Device], problems: Problems) -> None:
         if key in first:
             problems.add(
                 f"has the same pod as {first[key]!r} ({name})",
-                ("devices", device.id),
+                ("devices", device.id, *(["pod"] if settings.get("pod") else [])),
                 hint="give one of them another `pod`",
             )
         first.setdefault(key, device.id)

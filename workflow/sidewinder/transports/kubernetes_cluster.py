@@ -17,7 +17,7 @@ from sidewinder.errors import TransportError
 from sidewinder.model import Device
 
 from .kubernetes_errors import AGAIN, Refused, Silent
-from .kubernetes_login import kubeconfig_of, log_in
+from .kubernetes_login import ended, kubeconfig_of, log_in
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse
@@ -74,6 +74,10 @@ class Cluster:
             if self._api is api:
                 self._api = None
                 self._outlived.append(api)
+
+    def login_ended(self) -> str:
+        """Since when our credentials are over, in words; empty: they are not, or do not say."""
+        return ended(self._api) if self._api is not None else ""
 
     # -- asking
 
@@ -185,7 +189,7 @@ class Cluster:
         except TimeoutError:
             raise Silent("no stream was opened", limit_s) from None
         except aiohttp.WSServerHandshakeError as error:
-            raise Refused(error.status, {"message": error.message}) from error
+            raise Refused(error.status) from error  # its message says nothing of why
 
     async def close(self) -> None:
         async with self._login:

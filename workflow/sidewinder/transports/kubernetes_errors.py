@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from sidewinder.errors import ConfigError, DeviceFault, SidewinderError, TransportError
 
+OWN_KEYS: Final = ("kubeconfig", "context")
 AGAIN: Final = frozenset({429, 500, 502, 503, 504})  # it may go well a moment later
 # The quota's refusal has the code of every admission plugin's, 403 Forbidden, and no field of its own (in 1.36): the
 # one place where text decides, and only between waiting and giving up at once.
 _QUOTA_TEXT: Final = "exceeded quota"
+_LOGIN: Final = "The token or certificate of the kubeconfig is expired or revoked"
 _ROLE: Final = "The Role that is needed is printed by: sidewinder devices role"
 
 
@@ -45,15 +47,17 @@ class Silent(Exception):
         super().__init__(f"{what} within {limit_s:g} s")
 
 
-def translate(error: BaseException, where: str, device: str, lacks: str = "") -> SidewinderError | None:
-    """``where`` names device and cluster in front of every sentence; ``lacks`` says which right this account misses.
-    None: not in the table, so a bug of ours."""
+def translate(error: BaseException, where: str, device: str, known: str = "") -> SidewinderError | None:
+    """``where`` names device and cluster in front of every sentence; ``known`` says why it is refused (401, 403) where
+    that was found out: which right is missing, since when the login is over. None: not in the table, a bug of ours."""
     import aiohttp
 
+    if isinstance(error, ConfigError) and error.key in OWN_KEYS:  # a cluster is many devices', a key is one's own
+        return ConfigError(error.rule, key=f"devices.{device}.{error.key}", value=error.value, hint=error.hint)
     if isinstance(error, SidewinderError):
         return error
     if isinstance(error, Refused):
-        return _refused(error, where, device, lacks)
+        return _refused(error, where, device, known)
     if isinstance(error, Silent):
         return TransportError(f"{where}: no answer: {error}")
     if isinstance(error, TimeoutError):
@@ -78,15 +82,15 @@ def _is_untrusted(error: BaseException) -> bool:
     return isinstance(error, ssl.SSLCertVerificationError) or isinstance(error.__cause__, ssl.SSLCertVerificationError)
 
 
-def _refused(error: Refused, where: str, device: str, lacks: str = "") -> SidewinderError:
+def _refused(error: Refused, where: str, device: str, known: str = "") -> SidewinderError:
     said = error.message or f"HTTP status {error.status}"
     if error.status == 401:
         return DeviceFault(
-            f"{where}: the API server does not know who we are ({said}). The token or certificate of the kubeconfig is "
-            "expired or revoked: log in again"
+            f"{where}: the API server does not know who we are ({said}). {known or _LOGIN}: log in again, or name a "
+            "kubeconfig that is up to date"
         )
     if error.status == 403:
-        return DeviceFault(f"{where}: forbidden: {said}. {lacks or _ROLE}")
+        return DeviceFault(f"{where}: forbidden: {said}. {known or _ROLE}")
     if error.status in (400, 422):
         return DeviceFault(f"{where}: the API server refuses it: {said}. Correct devices.{device}")
     if error.status in AGAIN or error.status in (408, 409, 410):
@@ -95,12 +99,14 @@ def _refused(error: Refused, where: str, device: str, lacks: str = "") -> Sidewi
 
 
 def translate_admission(
-    error: Refused, where: str, device: str, is_allowed: bool | None, lacks: str = ""
+    error: Refused, where: str, device: str, is_allowed: bool | None, known: str = ""
 ) -> SidewinderError:
     """Why a pod was not created. ``is_allowed``: whether this account may create pods; None: nobody could say."""
     said = error.message or f"HTTP status {error.status}"
     if error.status == 404:
-        return DeviceFault(f"{where}: {said}. Make that namespace, or name another: devices.{device}.namespace")
+        return DeviceFault(
+            f"{where}: {said}. Make it (kubectl create namespace NAME), or name another: devices.{device}.namespace"
+        )
     if error.status == 403 and is_allowed:
         return DeviceFault(
             f"{where}: the cluster refuses such a pod: {said}. A policy, an admission webhook or a LimitRange of that "
@@ -109,5 +115,5 @@ def translate_admission(
     if error.status >= 500 or error.status in AGAIN:
         return TransportError(f"{where}: the pod could not be created just now: {said}")
     if error.status in (401, 403):
-        return _refused(error, where, device, lacks)
+        return _refused(error, where, device, known)
     return DeviceFault(f"{where}: the cluster refuses such a pod: {said}. Correct devices.{device}")

@@ -5,8 +5,12 @@ kubernetes-asyncio reads the kubeconfig: certificates, tokens, credential plugin
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sidewinder.errors import ConfigError, TransportError
@@ -16,6 +20,10 @@ if TYPE_CHECKING:
     from kubernetes_asyncio.client import ApiClient
 
 KEY = "kubeconfig"
+_WHERE = (
+    "a cluster is named by this key, by KUBECONFIG or by ~/.kube/config; `kind export kubeconfig` writes that one, k3s "
+    "has /etc/rancher/k3s/k3s.yaml"
+)
 
 
 def kubeconfig_of(device: Device) -> str:
@@ -44,7 +52,7 @@ async def log_in(kubeconfig: str, context: str | None) -> tuple[ApiClient, str]:
                 in_cluster: Any = config.load_incluster_config
                 in_cluster(client_configuration=configuration)
                 return ApiClient(configuration), "default"
-        raise ConfigError("there is no such kubeconfig", key=KEY, value=kubeconfig)
+        raise ConfigError("there is no such kubeconfig", key=KEY, value=kubeconfig, hint=_WHERE)
     loader = _loader(kubeconfig, context)
     try:
         await loader.load_and_set(configuration)
@@ -71,8 +79,50 @@ def _loader(kubeconfig: str, context: str | None) -> Any:
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
     try:
-        merged = KubeConfigMerger(kubeconfig).config
+        merged: Any = KubeConfigMerger(kubeconfig).config
+        _check_context(merged.value, kubeconfig, context)
         return KubeConfigLoader(merged, active_context=context, config_base_path=None)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
-        hint = "name one of its contexts, or another file, by `kubeconfig` and `context`"
-        raise ConfigError(f"this kubeconfig cannot be used: {error}", key=KEY, value=kubeconfig, hint=hint) from error
+        raise ConfigError(f"this kubeconfig cannot be used: {error}", key=KEY, value=kubeconfig, hint=_WHERE) from error
+
+
+def _check_context(found: Mapping[str, Any], kubeconfig: str, context: str | None) -> None:
+    names = [str(one["name"]) for one in found.get("contexts") or ()]
+    wanted = context or found.get("current-context")
+    if wanted in names:
+        return
+    has = f"{kubeconfig} has: {', '.join(names) or 'none'}"
+    if context is None and not wanted:
+        raise ConfigError("the kubeconfig says no current context: name one", key="context", hint=has)
+    raise ConfigError("there is no such context in the kubeconfig", key="context", value=wanted, hint=has)
+
+
+def ended(api: ApiClient) -> str:
+    """Since when the credentials of a login are over, in words; empty: they are not, or do not say."""
+    found = api.configuration
+    for what, until in (
+        ("client certificate", _end_of_certificate(found.cert_file)),
+        ("token", _end_of_token(str((found.api_key or {}).get("BearerToken") or ""))),
+    ):
+        if until is not None and until < datetime.now(UTC):
+            return f"The {what} of the kubeconfig expired on {until:%Y-%m-%d %H:%M} UTC"
+    return ""
+
+
+def _end_of_certificate(path: str | None) -> datetime | None:
+    from cryptography import x509
+
+    try:
+        with open(path or "", "rb") as file:
+            return x509.load_pem_x509_certificate(file.read()).not_valid_after_utc
+    except (OSError, ValueError):
+        return None
+
+
+def _end_of_token(token: str) -> datetime | None:
+    """Of the kind that tells (a JWT): those of service accounts and of OpenID Connect do."""
+    parts = token.removeprefix("Bearer ").split(".")
+    with suppress(ValueError, TypeError, KeyError, IndexError, OverflowError):
+        text = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        return datetime.fromtimestamp(json.loads(text)["exp"], UTC)
+    return None

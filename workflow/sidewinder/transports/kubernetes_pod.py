@@ -39,6 +39,7 @@ from .kubernetes_watch import Seen, Watch, watch_of
 READY_TIMEOUT_S: Final = 600.0
 TOLD_LATE_S: Final = 2.0  # a watch tells of an end later than a request
 EVENTS: Final = 3  # that are told, the newest ones
+OF_NO_CONCERN: Final = frozenset({"MissingClusterDNS"})  # a warning of some clusters about every pod
 
 # Exit code 0 when nobody else was called in from outside: such a process has no parent in the container.
 _IS_IN_USE: Final = """
@@ -95,8 +96,9 @@ class PodLife:
         try:
             yield
         except Exception as error:
-            is_forbidden = isinstance(error, Refused) and error.status == 403
-            ours = translate(error, self.where, self.device.id, await self._lacks() if is_forbidden else "")
+            status = error.status if isinstance(error, Refused) else 0
+            known = await self._lacks() if status == 403 else self.cluster.login_ended() if status == 401 else ""
+            ours = translate(error, self.where, self.device.id, known)
             if ours is None or ours is error:
                 raise
             raise ours from error
@@ -186,15 +188,21 @@ class PodLife:
             found = await self.cluster.request("GET", await self.path(), query={"labelSelector": SELECTOR})
             return list(found.get("items") or ())
 
-    async def events(self, uid: str) -> str:
-        """What the cluster last said of it; empty where it said nothing, or we may not ask."""
+    async def events(self, uid: str, known: str) -> str:
+        """What the cluster last said of it beyond what is ``known``; empty where that is nothing, or we may not ask."""
         query = {"fieldSelector": f"involvedObject.uid={uid},type=Warning"}
         try:
             found = await self.cluster.request("GET", await self.path(kind="events"), query=query)
         except (Refused, TransportError):
             return ""
         items = sorted(found.get("items") or (), key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime")))
-        return "; ".join(f"{one.get('reason')}: {str(one.get('message')).strip()}" for one in items[-EVENTS:])
+        said = [(str(one.get("reason")), str(one.get("message")).strip()) for one in items]
+        new = [
+            f"{reason}: {message}"
+            for reason, message in said
+            if reason not in OF_NO_CONCERN and message.removeprefix("Error: ") not in known
+        ]
+        return "; ".join(new[-EVENTS:])
 
     async def what_became(self, before: Container) -> str:
         """Why a stream into that life of the container broke, as far as the API server knows."""

@@ -22,10 +22,16 @@ QUOTA_PAUSE_S: Final = 5.0
 IN_USE_PAUSE_S: Final = 5.0
 AGAIN_S: Final = 20.0  # for a pod that was ready before
 _ABOUT: Final = {
-    "image": ("its image cannot be had", ".image"),
-    "reference": ("its container cannot be created", ""),
-    "command": ("its first process, a Python, cannot be started", ".python"),
-    "crash": ("its container does not stay up", ".image"),
+    "image": (
+        "its image cannot be had",
+        "Correct {device}.image (or its image_pull_policy, image_pull_secrets), or bring it to the nodes",
+    ),
+    "reference": ("its container cannot be created", "Correct {device}"),
+    "command": (
+        "its first process, a Python, cannot be started",
+        "Name a Python 3.7 or newer of that image by {device}.python, or take an image that has one",
+    ),
+    "crash": ("its container does not stay up", "Correct {device}.image or {device}.python"),
 }
 
 
@@ -131,16 +137,16 @@ class Wait:
         return LOOK_S
 
     async def _why(self, pod: Pod, verdict: Verdict) -> str:
-        events = "" if "Unschedulable" in verdict.why else await self._life.events(pod["metadata"]["uid"])
+        events = "" if "Unschedulable" in verdict.why else await self._life.events(pod["metadata"]["uid"], verdict.why)
         return f"{verdict.why}: {events}" if events else verdict.why
 
     async def _fail(self, pod: Pod, verdict: Verdict) -> NoReturn:
         life, device = self._life, self._life.device.id
-        events = await life.events(pod["metadata"]["uid"])
+        events = await life.events(pod["metadata"]["uid"], verdict.why)
         await self._give_back(pod)
-        text, key = _ABOUT[verdict.cause]
-        said = f". Events: {events}" if events and events not in verdict.why else ""
-        raise DeviceFault(f"{life.where}: {text}: {verdict.why}{said}. Correct devices.{device}{key}")
+        text, remedy = _ABOUT[verdict.cause]
+        said = f". Events: {events}" if events else ""
+        raise DeviceFault(f"{life.where}: {text}: {verdict.why}{said}. {remedy.format(device=f'devices.{device}')}")
 
     async def _give_up(self, pod: Pod | None, limit_s: float) -> NoReturn:
         life = self._life
