@@ -104,7 +104,11 @@ class Guest(RealExecutor):  # type: ignore[misc]  # the interface has no types
         self._mine = threading.Lock()
         self._out: dict[Any, SubmittedJobInfo | None] = {}  # by job; None: being handed over
         self._silent: dict[Any, tuple[float, int]] = {}  # since when, and how many looks said nothing
-        super().__init__(workflow, logger)
+        try:
+            super().__init__(workflow, logger)
+        except BaseException:
+            self.wait = False  # its thread began before what went wrong
+            raise
 
     @property
     def open(self) -> int:
