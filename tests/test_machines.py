@@ -108,6 +108,6 @@ def test_what_gives_a_machine_away(facts: dict[str, Any], boots: set[str], node:
 def test_pods_are_named_with_their_node() -> None:
     one = sentence(("host", "k8s-free", "k8s-cpu4"), {"k8s-free": "node1", "k8s-cpu4": "node1", "host": ""})
     assert "host, k8s-free (a pod on node1) and k8s-cpu4 (a pod on node1) show one boot id" in one
-    assert "they share the machine of node1, and they take no turns" in one
+    assert "they share the machine of node1, and they do not all take turns" in one
     many = sentence(("local", "a", "b"), {"a": "kind-worker", "b": "kind-worker2"})
     assert "they share one machine, of which kind-worker and kind-worker2 are nodes (as with kind or minikube)" in many

@@ -29,10 +29,15 @@ class Row:
     done_before: int = 0
     ok: int = 0
     failed: int = 0
-    holes: int = 0
+    holes: int = 0  # those that moved among them
+    moves_over: int = 0
     cancelled: int = 0
     state: str = "up"
     unlinked: set[str] = field(default_factory=set)  # run ids that go on there while nobody can reach the device
+    down_because: str = ""  # the last reason that was printed
+    moved: dict[str, str] = field(default_factory=dict)  # run id -> the device that took it over
+    copies: set[str] = field(default_factory=set)  # run ids of what it took over from others
+    copies_ok: int = 0
     waits: str = ""  # why the device cannot be had yet; "": it can, or nobody asked for it
     waits_told: set[str] = field(default_factory=set)  # what was said of this wait, without its figures
     staging: dict[str, float] = field(default_factory=dict)  # file on its way there -> share that is there
@@ -129,6 +134,7 @@ class Board:
         where = f"{event['device']} {label}"
         if outcome == "ok":
             row.ok += 1
+            row.copies_ok += event["run_id"] in row.copies
             return [self._numbered(f"{where}: {event.get('headline') or 'done'}", "good")]
         if outcome == "failed":
             row.failed += 1
@@ -138,6 +144,9 @@ class Board:
         if outcome == "hole":
             row.staging.clear()
             row.holes += 1
+            if event["run_id"] in row.moved:  # why, and its copy's figures, have had their lines
+                row.moves_over += 1
+                return [self._numbered(f"HOLE {where}: moved to {row.moved[event['run_id']]}, stays open", "error")]
             return [self._numbered(f"HOLE {where}: {failure.get('message', 'never measured')}", "error")]
         row.cancelled += 1
         return []
@@ -169,6 +178,7 @@ class Board:
     def _on_down(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         device = event["device"]
         self.row(device).state = "down"
+        self.row(device).down_because = str(event.get("reason", ""))
         why = _one_line(str(event.get("reason", ""))).removeprefix(f"{device} ")  # "was taken out of service: …"
         return [Line(f"DOWN {device}: {why}", "error")]
 
@@ -211,13 +221,20 @@ class Board:
 
     def _on_moved(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         """The point becomes a hole of its own device; its copy is one point more for the other."""
-        if event.get("to") and not event.get("measured_before"):
-            self.row(event["to"]).planned += 1
-        why = _one_line(str(event.get("reason", "")))
-        return [Line(f"MOVED {event['device']} {event.get('label', '')}: {why}", "warning")]
+        row, to = self.row(event["device"]), event.get("to")
+        if to and not event.get("measured_before"):
+            self.row(to).planned += 1
+            self.row(to).copies.add(event.get("moved_to", ""))
+        if to:
+            row.moved[event.get("run_id", "")] = to
+        reason = str(event.get("reason", ""))
+        where = f"{event['device']} {event.get('label', '')}"
+        if to and row.down_because and row.down_because in reason:  # it was printed a moment ago: not once more a point
+            return [Line(f"MOVED {where}: to {to} as {event.get('moved_to', '?')}", "warning")]
+        return [Line(f"MOVED {where}: {_one_line(reason)}", "warning")]
 
     def _on_warning(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
-        text, device = _one_line(str(event.get("message", ""))), event.get("device")
+        text, device = _one_line(str(event.get("message", "")), 600), event.get("device")  # advice stands at its end
         # what comes by Snakemake's logger was made a sentence on its way, and has the device in it
         where = f"{device}: " if device and not text.startswith(str(device)) else ""
         return [Line(f"warning: {where}{text}", "warning")]
@@ -254,15 +271,19 @@ class Board:
         before, cancelled = sum(row.done_before for row in rows), sum(row.cancelled for row in rows)
         if not ok + failed + holes + cancelled:
             return []
+        moved, copies = sum(row.moves_over for row in rows), sum(len(row.copies) for row in rows)
+        copies_ok = sum(row.copies_ok for row in rows)
         took = f" in {duration(now_s - self.started_s)}" if self.started_s is not None else ""
-        parts = [f"{ok} measured{took}"]
+        parts = [f"{ok - copies_ok} measured{took}"]
         parts += [f"{failed} failed"] if failed else []
-        parts += [f"{holes} never measured"] if holes else []
+        parts += [f"{moved} moved to another device ({copies_ok} measured there)"] if moved else []
+        parts += [f"{holes - moved} never measured"] if holes > moved else []
         parts += [f"{cancelled} not started"] if cancelled else []
         parts += [f"{before} were done before"] if before else []
-        done = before + ok
-        level = "good" if done >= self.planned else "error"
-        return [Line(f"{done} of {self.planned} points are measured: " + ", ".join(parts), level)]
+        # a copy is another measurement: what was planned stays open
+        done, planned = before + ok - copies_ok, self.planned - copies
+        level = "good" if done >= planned else "error"
+        return [Line(f"{done} of {planned} points are measured: " + ", ".join(parts), level)]
 
 
 def duration(seconds: float) -> str:

@@ -175,3 +175,10 @@ def test_a_device_that_was_waited_for_in_vain_has_its_end_told_by_another_line()
     assert board.rows["local"].waits
     board.handle(vain, 0.0)
     assert not board.rows["local"].waits
+
+
+def test_a_single_point_that_moves_says_why():
+    """Its device goes on: there was no line that told."""
+    moved = {"kind": "moved", "device": "local", "run_id": "a", "label": "q4 a", "to": "spare", "moved_to": "spare-a"}
+    _, lines = story(PLAN, {**moved, "reason": "to spare as spare-a: attempt 3 of 3 was lost: connection reset"})
+    assert lines[-1] == "MOVED local q4 a: to spare as spare-a: attempt 3 of 3 was lost: connection reset"

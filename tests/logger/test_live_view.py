@@ -62,9 +62,15 @@ def test_a_device_that_dies_is_told_with_what_moved_and_what_is_never_measured(r
     assert "taken out of service" in given_up
     assert len(screen.starting("MOVED")) == 2
     assert all(line.startswith("MOVED pi i=") and "to spare as" in line for line in screen.starting("MOVED"))
-    assert len([line for line in screen.starting("HOLE") if " pi i=" in line]) == 2
+    assert not any("no route" in line for line in screen.starting("MOVED")), "why was told with DOWN, once"
+    holes = [line for line in screen.starting("HOLE") if " pi i=" in line]
+    assert len(holes) == 2
+    assert all(line.endswith("moved to spare, stays open") for line in holes)
     assert len([line for line in screen.lines if "spare i=" in line and "done" in line]) == 2
     assert (screen.board.row("spare").planned, screen.board.over, screen.board.planned) == (2, 4, 4)
+    (closing,) = screen.board.closing(0.0)
+    assert closing.text.startswith("0 of 2 points are measured: 0 measured in")
+    assert closing.text.endswith("2 moved to another device (2 measured there)")
 
 
 def test_a_retry_and_a_recovery_name_the_device(root, monkeypatch):

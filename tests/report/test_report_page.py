@@ -26,12 +26,12 @@ def test_it_opens_with_how_much_is_measured(eventful: Built) -> None:
     assert tree.xpath("//title")[0].text == "edge-decode: 29 of 39 measured"
     rows = [[words_of(c) for c in row] for row in tree.xpath('//section[@id="devices"]//tbody/tr')]
     assert rows == [
-        ["local", "15", "15", "–", "–", "–"],
-        ["pi5", "12", "5", "3", "3", "1"],
-        ["gpu0", "12", "9", "–", "3", "–"],
+        ["local", "local", "15", "15", "–", "–", "–"],
+        ["pi5", "ssh", "12", "5", "3", "3", "1"],
+        ["gpu0", "ssh", "12", "9", "–", "3", "–"],
     ]
     counts = eventful.summary.by_device
-    assert [[d, str(c.planned), str(c.done)] for d, c in counts.items()] == [row[:3] for row in rows]
+    assert [[d, str(c.planned), str(c.done)] for d, c in counts.items()] == [[row[0], *row[2:4]] for row in rows]
 
 
 def test_every_open_point_has_device_reason_log_and_command(eventful: Built) -> None:
@@ -195,6 +195,11 @@ def test_a_pod_says_its_node_its_limits_also_where_it_has_none_and_with_whom_it_
         ("QoS class", ("Guaranteed",)),
         ("image", ("lab/bench:1",)),
         ("takes turns", ("with host, k8s-free: 1 at a time",)),
+    }
+    assert environment.arms(found, sweep.plan) == {
+        "host": "ssh",
+        "k8s-free": "pod on node1: no limits",
+        "k8s-cpu2": "pod on node1: 2 cores, 2.0 GiB",
     }
     assert (facts["k8s-free"]["CPU limit"], facts["k8s-free"]["memory limit"]) == (("none",), ("none",))
     assert not {"CPU limit", "memory limit", "node"} & facts["host"].keys(), "who is no pod has none"

@@ -80,9 +80,9 @@ def sentence(devices: tuple[str, ...], nodes: Mapping[str, str] | None = None) -
     else:
         what = f"they share one machine, of which {_listed(where)} are nodes (as with kind or minikube)"
     return (
-        f"SAME MACHINE: {names} show one boot id: {what}, and they take no turns: measured at the same time they "
-        "disturb each other. Give them one `resource_group`; where they have parts of their own (two GPUs), one with a "
-        "`group_max_concurrency` above 1"
+        f"SAME MACHINE: {names} show one boot id: {what}, and they do not all take turns: measured at the same time "
+        "they disturb each other. Give them one `resource_group`; where they have parts of their own (two GPUs), one "
+        "with a `group_max_concurrency` above 1"
     )
 
 

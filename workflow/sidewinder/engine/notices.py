@@ -92,6 +92,7 @@ class Notices:
                     job=job,
                     label=_label(job),
                     to=fields.get("to_device"),
+                    moved_to=fields.get("moved_to"),
                     measured_before=fields.get("measured_before"),
                     reason=f"to {fields.get('to_device')} as {fields.get('moved_to')}: {reason}",
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Environment:
     warnings: tuple[str, ...] = ()  # what a person should know of the device itself
 
 
+_DIGEST: Final = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")  # whole in the record and in points.csv
 # Of a pod it is said when there is none, because that is one of the arms.
 _LIMITS: Final[Mapping[str, str]] = {"cpu_quota_cores": "cpu", "memory_max_bytes": "memory"}
 
@@ -106,6 +108,19 @@ def one_machine(rows: Iterable[Row], plan: Plan) -> list[str]:
     return [machines.sentence(devices, where) for devices in machines.one_machine(groups, boots)]
 
 
+def arms(found: Iterable[Environment], plan: Plan) -> dict[str, str]:
+    """What each device is, in a few words: its kind, and of a pod where it runs and what it may use."""
+    words = {device.id: device.kind for device in plan.lab.devices.values()}
+    for one in found:
+        facts = {fact.name: fact.values for fact in one.facts}
+        node = facts.get("node")
+        if node is not None:
+            limits = [", ".join(facts[name]) for name in ("CPU limit", "memory limit") if name in facts]
+            limit = "no limits" if limits == ["none", "none"] else ", ".join(limits)
+            words[one.device] = f"pod on {', '.join(node)}" + (f": {limit}" if limit else "")
+    return words
+
+
 def turns(plan: Plan) -> dict[str, str]:
     """With whom each device takes turns, in words; a device that has its turns for itself is left out."""
     groups = machines.turn_groups(plan.lab.devices.values())
@@ -154,6 +169,8 @@ def _shown(column: str, value: Json) -> str:
         return f"{value:g} core" if value == 1 else f"{value:g} cores"
     if column == "boot_id":
         return str(value)[:8]
+    if column == "image_id":
+        return _DIGEST.sub(r"\1…", str(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

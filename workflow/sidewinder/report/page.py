@@ -98,6 +98,7 @@ def _context(
     moved_ids = {p.run_id for p in opened if p.moved_to}
     total = summary.total
     at_utc = generated or datetime.now(UTC)
+    devices = environment.environments(selected, list(plan.lab.devices), schedule.read(folder), environment.turns(plan))
     return {
         "experiment": clean(plan.lab.experiment) or "sweep",
         "total": total,
@@ -119,7 +120,8 @@ def _context(
         "one_machine": [clean(text) for text in environment.one_machine(rows, plan)],
         "nodes": [clean(text) for text in nodes.sentences(selected)],
         "doubts": integrity.doubts(selected),
-        "environments": environment.environments(selected, list(plan.lab.devices), schedule.read(folder)),
+        "environments": devices,
+        "arms": environment.arms(devices, plan),
         "timeline": timeline.timeline(selected, list(plan.lab.devices)),
         "order": _order(selected),
         "retried": _retried(selected),
