@@ -52,6 +52,17 @@ class TestReplay:
         write(tmp_path, claimed("a", 1), claimed("a", 2), ended("a", 1))
         assert journal.replay(str(tmp_path)).in_flight == {"a": journal.Flight(2, "pi5")}
 
+    def test_the_boot_of_an_attempt_is_the_last_that_was_said_of_it(self, tmp_path: Path) -> None:
+        claim = journal.claimed(AttemptId("a", 1), "pod", UTC, boot="x")
+        write(tmp_path, claim, journal.adopted(AttemptId("a", 1), "pod", UTC))
+        assert journal.replay(str(tmp_path)).in_flight == {"a": journal.Flight(1, "pod", "x")}
+        write(tmp_path, journal.boot(AttemptId("a", 1), "pod", "y", UTC))
+        assert journal.replay(str(tmp_path)).in_flight == {"a": journal.Flight(1, "pod", "y")}
+        journal.compact(str(tmp_path), limit_bytes=0)
+        assert journal.replay(str(tmp_path)).in_flight == {"a": journal.Flight(1, "pod", "y")}
+        write(tmp_path, claimed("a", 2))
+        assert journal.replay(str(tmp_path)).in_flight == {"a": journal.Flight(2, "pi5")}, "another attempt's boot"
+
     def test_an_adopted_attempt_is_in_flight(self, tmp_path: Path) -> None:
         write(tmp_path, ended("a", 3), journal.adopted(AttemptId("a", 4), "pi5", UTC))
         seen = journal.replay(str(tmp_path))

@@ -39,7 +39,9 @@ class Transport(Protocol):
     (what the way alone knows of the device, read after ``open``), ``tell`` (set by who opens: takes sentences about why
     that lasts), ``check`` (takes what the agent says of the device, once a boot, and raises ``DeviceFault`` where that
     is not the device asked for) and ``is_there()`` (a coroutine: whether ``open`` would neither make the device nor
-    wait for it)."""
+    wait for it). One whose device forgets what ran in an earlier boot has ``death_of(boot)`` (a coroutine: how that
+    ended, as a ``Failure`` with cause and proof; None: it is not known to be over) and ``ran_in(boot)`` (it is told the
+    boots of an earlier controller's attempts)."""
 
     device: Device
 
