@@ -40,12 +40,7 @@ def workflow_dir() -> Path:
 
 
 def rules_dir() -> str:
-    """Where the rules lie: beside the package in a wheel, at the top of a source checkout."""
-    package = Path(__file__).resolve().parent
-    for folder in (package / "_rules", package.parent.parent / "rules"):
-        if (folder / "lab.smk").is_file():
-            return str(folder)
-    raise ConfigError("the rules of Sidewinder are not installed beside it", hint="install the package again")
+    return str(workflow_dir() / "rules")
 
 
 def snakefile() -> str:
