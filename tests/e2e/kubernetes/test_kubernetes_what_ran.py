@@ -169,6 +169,10 @@ def test_a_pod_that_is_resized_between_two_points(namespace: Namespace, keep: An
     said = refused(device, DeviceFault)  # and whoever connects anew is told before anything runs
     assert "devices.k8s.cpu: asked is 500m, there is 250m" in said
     assert "it was changed after it was made, as by a resize: generation 2" in said
+    assert kept.engine.shutdown(30)
+    resize(namespace, "500m")  # a person mends it, and runs the same command
+    again = keep(points, device)
+    assert again.measures(second)["status"] == "ok", "what was measured in the wrong pod says nothing of the mended one"
 
 
 def test_a_pod_that_is_resized_during_a_run(namespace: Namespace, begin: Begin) -> None:
