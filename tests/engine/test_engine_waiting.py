@@ -113,3 +113,16 @@ def test_it_is_over_for_the_first_who_has_it_and_for_the_last_who_has_not():
             assert told == ["no room", None]
 
     asyncio.run(body())
+
+
+def test_a_reason_of_an_earlier_try_is_not_told_of_the_next_one():
+    waiting = Waiting()
+
+    async def body():
+        with waiting.trying():
+            waiting.because("its pod was created")
+        assert waiting.last == "its pod was created"
+        with waiting.trying():
+            assert waiting.last == ""
+
+    asyncio.run(body())

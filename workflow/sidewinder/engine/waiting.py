@@ -17,7 +17,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.reason: str | None = None  # None: nothing is waited for
-        self.last = ""  # the last reason, whether that is over or not
+        self.last = ""  # the last reason of this try, or of the last one
         self.since_utc = ""
         self.waited_s = 0.0  # of the last one that is over
         self.ready = False  # how that one ended: the device was had, or not
@@ -36,6 +36,8 @@ class Waiting:
     @contextmanager
     def trying(self) -> Iterator[None]:
         """While somebody tries to have the device. Over when one of them has it, or the last one has not."""
+        if not self._trying:
+            self.last = ""  # what an earlier try waited for says nothing of this one
         self._trying += 1
         try:
             yield
