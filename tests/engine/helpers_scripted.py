@@ -65,6 +65,9 @@ class ScriptedClient:
     def boot_of(self, run_id, n):
         """None: a machine remembers what ran in an earlier boot."""
 
+    async def death_in(self, boot):
+        """Nor does anybody know of it what the machine does not."""
+
     async def death_of(self, run_id, n):
         """Nobody but the machine knows."""
 

@@ -40,6 +40,9 @@ class PodClient(ScriptedClient):
     async def death_of(self, run_id, n):
         return self.told if self.machine.is_told_at_once else None
 
+    async def death_in(self, boot):
+        return self.machine.dies_in_start
+
     def boot_of(self, run_id, n):
         return self.machine.boot
 
@@ -58,6 +61,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(helpers_scripted, "ScriptedClient", PodClient)
     one = helpers_scripted.scripted(monkeypatch, "pod")["pod"]
     one.deaths, one.is_told_at_once, one.boot, one.began = [], True, "life-1", []
+    one.dies_in_start = None
     return one
 
 
@@ -111,11 +115,26 @@ def test_a_death_that_is_repeated_is_told_everywhere(tmp_path, machine, failure_
 
 def test_the_journal_knows_in_which_life_an_attempt_began(tmp_path, machine):
     """The pod is made anew between the claim and the start: the next controller must know the later one."""
-    machine.on["start"] = lambda *_: setattr(machine, "boot", "life-2")
+    machine.on["clock"] = lambda *_: setattr(machine, "boot", "life-2")
     sweep(tmp_path, machine)
     lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     told = [(line["event"], line.get("boot")) for line in lines if line["event"] in ("claimed", "boot")]
     assert told in ([("claimed", "life-1"), ("boot", "life-2")], [("claimed", None), ("boot", "life-2")])
+
+
+@pytest.mark.parametrize("failure_class", [FailureClass.PREEMPTED, FailureClass.MEMORY])
+def test_a_pod_that_goes_while_a_run_is_started(tmp_path, machine, failure_class):
+    """An eviction is none of the device's doing; of any other end nobody knows whether it was this attempt's."""
+    machine.lose, machine.dies_in_start = ["start"], death(failure_class)
+    told, written = sweep(tmp_path, machine)
+    assert list(told.done.values()) == ["ok"]
+    first = written["attempts"][0]
+    if failure_class is FailureClass.PREEMPTED:
+        assert (first["n"], first["class"], first["outcome"]) == (1, "preempted", "lost")
+        assert schedule.read(str(tmp_path))["transport_failures"] == 0
+    else:
+        assert "memory" not in json.dumps(written["attempts"])
+        assert schedule.read(str(tmp_path))["transport_failures"] == 1
 
 
 def test_the_next_controller_is_told_of_it_and_claims_it_again_in_that_life(tmp_path, machine):

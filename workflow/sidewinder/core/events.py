@@ -104,7 +104,8 @@ class ResultArrived(NamedTuple):
 
 class AttemptDied(NamedTuple):
     """What the attempt ran in is proven over (its pod was evicted, say), for a reason that is known: nothing of it runs
-    or will ever arrive. ``failure.evidence`` names cause and proof."""
+    or will ever arrive. ``failure.evidence`` names cause and proof. Of one that was being started only where it was
+    preempted: what else ended there may be no end of this attempt."""
 
     attempt: AttemptId
     failure: Failure

@@ -183,6 +183,7 @@ TRANSITIONS: Final[Mapping[tuple[type[Any], type[Any]], frozenset[type[Any]]]] =
     (Starting, ev.AttemptBusy): frozenset({Waiting, Evicting, Starting, Queued, Publishing, Moving, Done}),
     (Starting, ev.AttemptStale): frozenset({Claiming, BackingOff, Publishing, Moving, Done}),
     (Starting, ev.AttemptRefused): frozenset({Publishing, Moving, BackingOff, Done}),
+    (Starting, ev.AttemptDied): frozenset({BackingOff, Publishing, Moving, Done}),
     (Starting, ev.TransportFailed): frozenset({BackingOff, Publishing, Moving, Done}),
     (Waiting, ev.TimerFired): frozenset({Waiting}),
     (Waiting, Turn): frozenset({Starting}),

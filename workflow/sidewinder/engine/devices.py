@@ -83,6 +83,20 @@ class DeviceLink:
         else None."""
         return self._client.boot_of(run_id, n) if self._client is not None else self._boots.get((run_id, n))
 
+    @property
+    def left(self) -> Hello | None:
+        """What an earlier connection met, where that is over; None: it goes on, or there was none."""
+        return None if self._client is not None and self._client.connected else self._hello
+
+    async def death_since(self, left: Hello | None) -> Failure | None:
+        """How the device ended that was met in this try, which began with this ``left``; None: none was met, or nothing
+        says that it ended."""
+        if self._hello is None or self._hello is left:
+            return None
+        with suppress(TransportError, DeviceFault, ConfigError):
+            return await self._opened().death_in(self._hello.boot_id)
+        return None
+
     async def death_of(self, run_id: str, n: int) -> Failure | None:
         """How what this attempt ran in ended, and that it did; None: nothing that can be looked at says so."""
         with suppress(TransportError, DeviceFault, ConfigError):

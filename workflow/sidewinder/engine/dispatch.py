@@ -106,7 +106,7 @@ class Dispatch:
         return self._start(instruction, job)
 
     async def _start(self, instruction: StartAttempt, job: Job) -> Event:
-        attempt, may_run_s = instruction.attempt, 0.0
+        attempt, may_run_s, left = instruction.attempt, 0.0, job.link.left
         await self._greeting.over()
         try:
             await self._have(instruction.device, job)
@@ -120,10 +120,12 @@ class Dispatch:
             async with job.link.client() as client:
                 await job.link.clock.before_run(client)
                 may_run_s = OUTLIVES_S  # the start is on its way
+                job.begins(attempt.n, client.boot_of(job.run_id, attempt.n))
                 started = await client.start(job.run_id, attempt.n, task, instruction.slot)
-                if started.outcome in ("started", "exists"):
-                    job.began(attempt.n, client.boot_of(job.run_id, attempt.n))
         except TransportError as error:
+            death = await job.link.death_since(left)
+            if death is not None and death.failure_class is FailureClass.PREEMPTED:
+                return AttemptDied(attempt, death)  # any other end may be none of this attempt's: the device is asked
             return TransportFailed(attempt, str(error), may_run_s)
         match started.outcome:
             case "busy":

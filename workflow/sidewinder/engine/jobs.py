@@ -62,8 +62,8 @@ class Job(Protocol):
     def starting(self, n: int, at_utc: str) -> None:
         """Attempt ``n`` is about to be started."""
 
-    def began(self, n: int, boot: str | None) -> None:
-        """Attempt ``n`` was started; in which boot of the device, where that is to be remembered."""
+    def begins(self, n: int, boot: str | None) -> None:
+        """Attempt ``n`` is started now, in this boot of the device, where that is to be remembered."""
 
     def adopted(self, n: int) -> None:
         """Attempt ``n`` of an earlier controller, or from before the link broke, was found on the device."""

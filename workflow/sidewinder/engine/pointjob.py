@@ -199,7 +199,7 @@ class PointJob:
             self._attempts = {}
         return self._attempts.setdefault(n, {"n": n})
 
-    def began(self, n: int, boot: str | None) -> None:
+    def begins(self, n: int, boot: str | None) -> None:
         if boot is None or boot == self._boot:
             return
         self._boot = boot

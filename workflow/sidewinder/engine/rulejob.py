@@ -108,7 +108,7 @@ class RuleJob:
         self._started = True
         self.link.last_run = str(self.key)
 
-    def began(self, n: int, boot: str | None) -> None:
+    def begins(self, n: int, boot: str | None) -> None:
         """No journal: no later controller asks for it."""
 
     def adopted(self, n: int) -> None:

@@ -284,6 +284,9 @@ class FakeDevice:
         if holder is not None:
             return ev.AttemptBusy(attempt, str(holder.attempt), True)
         self._begin(attempt, slot, now_s)
+        if self.faults.ends_per_s and self._happens(0.01):
+            self._all_runs_end(now_s, ENDS[0])  # before it could answer
+            return ev.AttemptDied(attempt, ENDS[0])
         return ev.AttemptStarted(attempt)
 
     def _begin(self, attempt: AttemptId, slot: int, now_s: float) -> None:

@@ -460,7 +460,11 @@ class AgentClient:
         """How what this attempt ran in ended, and that it did, by what the way there knows; None: nothing says so.
         Needs no connection. Raises ``TransportError``, ``DeviceFault``, ``ConfigError``."""
         boot = self._boots.get((run_id, n))
-        if boot is None or not hasattr(self.transport, "death_of"):
+        return await self.death_in(boot) if boot is not None else None
+
+    async def death_in(self, boot: str) -> Failure | None:
+        """The same of a boot of the device."""
+        if not hasattr(self.transport, "death_of"):
             return None
         found: Failure | None = await self.transport.death_of(boot)
         return found
