@@ -38,7 +38,8 @@ class Right(NamedTuple):
     group: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
+        is_wide = self.everywhere and self.resource != "nodes"  # which are in no namespace anyway
+        return f"{self.verb} {self.resource}{' in all namespaces' if is_wide else ''}"
 
 
 GET_PODS: Final = Right("get", "pods", "its pod cannot be looked at", is_needed=True)
@@ -54,6 +55,7 @@ RIGHTS: Final = (
     Right("create", "pods/exec", "no command can be started in its pod", is_needed=True, since=(1, 35)),
     Right("list", "events", "a pod that does not start says less about why"),
     Right("get", "nodes", "records lack the node's kernel, kubelet, runtime and labels", everywhere=True),
+    Right("list", "pods", "records lack how many other pods were on the node", everywhere=True),
 )
 
 
