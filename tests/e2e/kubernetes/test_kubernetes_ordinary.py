@@ -1,0 +1,77 @@
+"""The pipeline of the docs on a cluster: ordinary rules in pods, points here and in a pod, in one invocation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.kubernetes.helpers_cluster import PROJECT, Namespace
+from e2e.kubernetes.helpers_handover import share, snakemake_image, unshare
+from plugin.helpers_plugin import COMMON, OURS, Snakemake
+
+LIMIT_S = 300.0
+BAD = """
+rule bad:
+    output:
+        "bad.txt",
+    shell:
+        "echo no luck in this pod >&2; exit 3"
+"""
+
+
+@pytest.fixture(scope="module")
+def snakemake() -> Iterator[Snakemake]:
+    one = Snakemake()
+    yield one
+    one.close()
+
+
+def test_a_pipeline_prepares_and_trains_in_pods_and_measures_on_devices(
+    namespace: Namespace, snakemake: Snakemake, tmp_path: Path
+) -> None:
+    image = snakemake_image(namespace.cluster)
+    folder = tmp_path / "pipeline"
+    shutil.copytree(PROJECT / "docs/pipeline", folder)
+    config = yaml.safe_load((folder / "config/lab.yaml").read_text())
+    pod = dict(namespace.device("pod").settings)
+    config["devices"] = {"local": {}, "pod": {"kind": "kubernetes", **pod}}
+    config["matrix"]["devices"] = ["local", "pod"]
+    (folder / "config/lab.yaml").write_text(yaml.safe_dump(config))
+    (folder / "Snakefile").write_text((folder / "Snakefile").read_text() + BAD)
+    environ = {"KUBECONFIG": namespace.cluster.kubeconfig}
+    claim = share(namespace, folder)
+    options = [
+        *("--sidewinder-ordinary-executor", "kubernetes", "--container-image", image),
+        *("--sidewinder-ordinary-python", "python3"),  # Debian has no `python`
+        *("--kubernetes-namespace", namespace.name, "--kubernetes-persistent-volumes", f"{claim}:{folder}"),
+        *("--kubernetes-cpu-scalar", "0.1", "--seconds-between-status-checks", "1"),
+        *("--rerun-triggers", "mtime"),
+    ]
+    try:
+        run = snakemake.start([*OURS, *COMMON, *options, "--", "all", "bad.txt"], folder, environ).wait(LIMIT_S)
+        assert run.rc == 1, run.text
+        assert "Error in rule bad" in run.text
+        assert run.text.count("Error in rule") == 1, run.text
+        logs = [path.read_text() for path in (folder / ".snakemake/auxiliary/kubernetes-logs").glob("*.log")]
+        assert len(logs) == 1
+        assert "no luck in this pod" in logs[0], "the log of the pod that failed"
+        for kind in ("text", "noise"):
+            assert "made on snakejob-" in (folder / f"logs/prepare-{kind}.log").read_text(), "in a pod"
+        records = list(folder.glob("runs/compression/records/*/*.json"))
+        measured = sorted((path.parent.name, json.loads(path.read_text())["status"]) for path in records)
+        assert measured == [("local", "ok")] * 4 + [("pod", "ok")] * 4
+        models = json.loads((folder / "model.json").read_text())
+        assert len(models) == 4, "two devices, two kinds of data"
+        jobs = namespace.api("GET", f"/apis/batch/v1/namespaces/{namespace.name}/jobs")["items"]
+        assert [job["metadata"]["name"] for job in jobs if "deletionTimestamp" not in job["metadata"]] == []
+        assert namespace.api("GET", f"{namespace.path}/secrets")["items"] == []
+        again = snakemake.start([*OURS, *COMMON, *options], folder, environ).wait(LIMIT_S)
+        assert again.rc == 0
+        assert "Nothing to be done" in again.text
+    finally:
+        unshare(namespace)
