@@ -20,9 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -160,12 +159,10 @@ class TestCluster:
         assert self._own is not None
         _run(self._own[0], self._own[1], "node", name.removeprefix("node"), action)
 
-    def make_image(self, name: str, *packages: str, copies: Mapping[Path, str] = MappingProxyType({})) -> str:
-        """An image with Python and these of PyPI's, on every node; ``copies``: files and folders, and where to."""
+    def make_image(self, name: str, *packages: str) -> str:
+        """An image with Python and these of PyPI's, on every node."""
         assert self._own is not None
-        words = [word for package in packages for word in ("--pip", package)]
-        words += [word for here, there in copies.items() for word in ("--copy", f"{here}:{there}")]
-        _run(*self._own, "image", name, *words)
+        _run(*self._own, "image", name, *(word for package in packages for word in ("--pip", package)))
         return name
 
     def mend(self, node: str) -> None:
