@@ -21,7 +21,7 @@ from sidewinder.model import Device
 from sidewinder.transports import kubernetes_channel, kubernetes_cluster, kubernetes_exec, kubernetes_watch
 from sidewinder.transports.kubernetes_channel import PodChannel
 from sidewinder.transports.kubernetes_cluster import Cluster
-from sidewinder.transports.kubernetes_errors import Refused
+from sidewinder.transports.kubernetes_errors import Refused, Silent
 from sidewinder.transports.kubernetes_pod import PodLife
 from sidewinder.transports.kubernetes_verdict import Container
 
@@ -314,7 +314,63 @@ def test_a_watch_goes_on_where_it_was_and_begins_anew_where_that_is_forgotten(
     drive(body)
 
 
-@pytest.mark.parametrize("way", ["silent", "full"])
+@pytest.mark.parametrize("is_again", [True, False], ids=["again", "first"])
+def test_a_link_that_is_back_is_found_by_a_fresh_call(
+    is_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_cluster, "TRY_S", 0.2)
+    if not is_again:
+        monkeypatch.setattr(kubernetes_cluster, "HANDSHAKE_S", 1.0)
+    asked: list[int] = []
+    is_over = asyncio.Event()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked.append(len(asked))
+        if asked[-1] < 3:
+            await is_over.wait()  # packets that went into a cut cable
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        await socket.send_bytes(b"\x01hello")
+        async for _ in socket:
+            pass
+        return socket
+
+    async def body() -> None:
+        async with serving(tmp_path, handle) as (_, cluster):
+            if is_again:
+                stream = await kubernetes_exec.start(cluster, "/p", "agent", ["x"], is_again=True)
+                assert await stream.read() == b"hello"
+                await stream.close()
+                assert len(asked) >= 4, "one call that waits, those that were given up, and the one that arrived"
+            else:
+                with pytest.raises(Silent):
+                    await kubernetes_exec.start(cluster, "/p", "agent", ["x"])
+                assert len(asked) == 1, "a busy cluster is not asked twice"
+            is_over.set()
+
+    drive(body)
+
+
+def test_a_pod_that_was_ready_is_called_as_long_as_its_container_runs(tmp_path: Path) -> None:
+    def pod(container: str, ready: str, **metadata: str) -> dict[str, Any]:
+        running = {"name": "agent", "containerID": container, "state": {"running": {"startedAt": "then"}}}
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [running],
+        }
+        spec = {"nodeName": "n", "containers": [{"name": "agent"}]}
+        return {"metadata": {"name": "p", "uid": "u", **metadata}, "spec": spec, "status": status}
+
+    life = PodLife(Device("k8s", "kubernetes", settings={"image": "i"}), Cluster("none", None))
+    assert life.ready(pod("one", "False")) is None
+    assert life.ready(pod("one", "True")) is not None
+    assert life.ready(pod("one", "False")) is not None, "its node was not heard of: whether the call arrives says more"
+    assert life.ready(pod("two", "False")) is None, "a new life begins anew"
+    assert life.ready(pod("one", "False", deletionTimestamp="now")) is None
+
+
+@pytest.mark.parametrize("way", ["silent", "busy", "full"])
 def test_a_front_that_falls_silent_is_noticed(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes_channel, "PING_S", 0.1)
     monkeypatch.setattr(kubernetes_channel, "SILENT_S", 1.0)
@@ -334,6 +390,11 @@ def test_a_front_that_falls_silent_is_noticed(way: str, tmp_path: Path, monkeypa
                 heard.append(message.data)
         return socket
 
+    async def chatter(channel: PodChannel) -> None:
+        while True:
+            await channel.write(b"hb")
+            await asyncio.sleep(0.05)
+
     async def body() -> None:
         async with serving(tmp_path, handle) as (_, cluster):
             life = PodLife(Device("k8s", "kubernetes", settings={"image": "i", "namespace": "lab"}), cluster)
@@ -342,11 +403,13 @@ def test_a_front_that_falls_silent_is_noticed(way: str, tmp_path: Path, monkeypa
             assert await channel.read() == b"hello"
             if way == "full":
                 writing = asyncio.create_task(channel.write(b"x" * 64_000_000))
+            elif way == "busy":  # as heartbeats do: the server takes them while the node is cut off
+                writing = asyncio.create_task(chatter(channel))
             with pytest.raises(TransportError, match=r"'k8s'.*nothing was heard of the container.*the pod was deleted"):
                 await channel.read()
             is_over.set()
             await channel.close()
-            if way == "full":
+            if way != "silent":
                 writing.cancel()
                 await asyncio.gather(writing, return_exceptions=True)
             else:
