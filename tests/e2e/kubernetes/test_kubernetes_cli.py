@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace
+from e2e.kubernetes.helpers_pods import READY_S
 
 
 @pytest.fixture
@@ -64,6 +65,19 @@ def test_pods_are_made_and_removed_by_hand(lab: Path, namespace: Namespace) -> N
     assert namespace.pod("sidewinder-free") is None
     assert namespace.pod("mine")["metadata"]["uid"] == stranger["metadata"]["uid"]
     assert "has no pod" in sidewinder(lab, "devices", "up", "local")[2]
+
+
+def test_doctor_says_what_it_waits_for_and_what_to_do(lab: Path) -> None:
+    """A pod that no node has room for may be waited for as long as ten minutes: nobody must think that it hangs."""
+    config = yaml.safe_load((lab / "lab.yaml").read_text())
+    config["devices"]["k8s"] |= {"cpu": "999", "ready_timeout_s": READY_S}
+    (lab / "lab.yaml").write_text(yaml.safe_dump(config))
+    code, told, said = sidewinder(lab, "doctor", "--device", "k8s")
+    assert code == 1
+    assert "wait  k8s: Unschedulable: 0/" in said
+    (failed,) = [one["text"] for one in told["findings"] if one["verdict"] == "fail"]
+    for word in ("Insufficient cpu", "Ask for less", "devices.k8s.cpu", "devices.k8s.ready_timeout_s"):
+        assert word in failed
 
 
 def test_a_sweep_by_snakemake(lab: Path, namespace: Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
@@ -136,6 +137,7 @@ async def _device(
     from .rights import rights
 
     link = DeviceLink(device, agent_opener("doctor", f"doctor-{os.getpid()}"))
+    link.waiting.told = lambda waiting: _say_waiting(device.id, waiting.reason)
     try:
         found = await rights(device) if device.kind == "kubernetes" else []
         for finding in found:
@@ -157,6 +159,12 @@ async def _device(
         yield Finding(device.id, "not reached", "fail", str(error))
     finally:
         await link.close()
+
+
+def _say_waiting(device: str, reason: str | None) -> None:
+    """A pod may be waited for as long as its `ready_timeout_s` allows: a person sees why, and may press Ctrl-C."""
+    if reason is not None:
+        print(f"wait  {device}: {reason}", file=sys.stderr, flush=True)
 
 
 def _conditions(device: Device, facts: Any, clock: dict[str, Any], remarks: Sequence[str]) -> Iterator[Finding]:

@@ -74,7 +74,10 @@ def translate(error: BaseException, where: str, device: str, known: str = "") ->
             f"{where}: the kubeconfig names no URL that can be used: {error}", key=f"devices.{device}.kubeconfig"
         )
     if isinstance(error, (aiohttp.ClientError, OSError)):
-        return TransportError(f"{where}: the API server cannot be reached: {error or type(error).__name__}")
+        return TransportError(
+            f"{where}: the API server cannot be reached: {error or type(error).__name__}. Is the cluster up, and the "
+            "`server` of the kubeconfig right from here (a VPN, a proxy)?"
+        )
     return None
 
 

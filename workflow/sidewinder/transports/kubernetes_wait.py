@@ -155,7 +155,11 @@ class Wait:
         if pod is not None and is_there and life.is_right(pod):
             why = await self._why(pod, judge(pod, life.container)) or why
             await self._give_back(pod)
-        raise TransportError(f"{life.where}: not ready within {limit_s:g} s: {why or 'nothing is known of it'}")
+        said, device = why.rstrip(".") or "nothing is known of it", f"devices.{life.device.id}"
+        less = f"Ask for less or for other nodes: {device}.cpu, .memory, .node_name. " if "Unschedulable" in why else ""
+        raise TransportError(
+            f"{life.where}: not ready within {limit_s:g} s: {said}. {less}More time: {device}.ready_timeout_s"
+        )
 
     async def _give_back(self, pod: Pod) -> None:
         """A pod that never started ends itself never either."""
