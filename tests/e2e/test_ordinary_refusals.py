@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.test_pipeline import pipeline
 from plugin.helpers_plugin import LabFolder, Snakemake
+
+
+@pytest.fixture(scope="module")
+def snakemake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snakemake]:
+    """One that can reach no cluster, least of all one of the person who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        # read when the other plugin is imported
+        patch.setenv("KUBECONFIG", str(tmp_path_factory.mktemp("no-cluster") / "none"))
+        one = Snakemake()
+    yield one
+    one.close()
 
 
 @pytest.fixture
@@ -58,8 +70,7 @@ def test_jobs_in_pods_that_could_not_work_are_refused_before_anything_runs(
     lab: LabFolder, options: list[str], words: str
 ) -> None:
     options = [one.format(lab=lab.folder) for one in options]
-    environ = {"KUBECONFIG": str(lab.folder / "none")}
-    run = lab.run("--sidewinder-ordinary-executor", "kubernetes", *options, env=environ)
+    run = lab.run("--sidewinder-ordinary-executor", "kubernetes", *options)
     assert run.rc == 1
     assert words.format(lab=lab.folder) in run.text
     assert "Traceback" not in run.text
@@ -67,7 +78,6 @@ def test_jobs_in_pods_that_could_not_work_are_refused_before_anything_runs(
 
 
 def test_who_only_measures_needs_no_cluster(lab: LabFolder) -> None:
-    environ = {"KUBECONFIG": str(lab.folder / "none")}
-    run = lab.run("lab_all", "--sidewinder-ordinary-executor", "kubernetes", env=environ)
+    run = lab.run("lab_all", "--sidewinder-ordinary-executor", "kubernetes")
     assert run.rc == 0, run.text
     assert sorted(lab.starts) == ["pi5-1", "pi5-2"]

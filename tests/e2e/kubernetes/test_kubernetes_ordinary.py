@@ -24,8 +24,9 @@ rule bad:
 """
 
 
-@pytest.fixture(scope="module")
-def snakemake() -> Iterator[Snakemake]:
+@pytest.fixture
+def snakemake(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Snakemake]:
+    monkeypatch.setenv("KUBECONFIG", namespace.cluster.kubeconfig)  # read when the other plugin is imported
     one = Snakemake()
     yield one
     one.close()
@@ -43,7 +44,6 @@ def test_a_pipeline_prepares_and_trains_in_pods_and_measures_on_devices(
     config["matrix"]["devices"] = ["local", "pod"]
     (folder / "config/lab.yaml").write_text(yaml.safe_dump(config))
     (folder / "Snakefile").write_text((folder / "Snakefile").read_text() + BAD)
-    environ = {"KUBECONFIG": namespace.cluster.kubeconfig}
     claim = share(namespace, folder)
     options = [
         *("--sidewinder-ordinary-executor", "kubernetes", "--container-image", image),
@@ -53,7 +53,7 @@ def test_a_pipeline_prepares_and_trains_in_pods_and_measures_on_devices(
         *("--rerun-triggers", "mtime"),
     ]
     try:
-        run = snakemake.start([*OURS, *COMMON, *options, "--", "all", "bad.txt"], folder, environ).wait(LIMIT_S)
+        run = snakemake.start([*OURS, *COMMON, *options, "--", "all", "bad.txt"], folder).wait(LIMIT_S)
         assert run.rc == 1, run.text
         assert "Error in rule bad" in run.text
         assert run.text.count("Error in rule") == 1, run.text
@@ -70,7 +70,7 @@ def test_a_pipeline_prepares_and_trains_in_pods_and_measures_on_devices(
         jobs = namespace.api("GET", f"/apis/batch/v1/namespaces/{namespace.name}/jobs")["items"]
         assert [job["metadata"]["name"] for job in jobs if "deletionTimestamp" not in job["metadata"]] == []
         assert namespace.api("GET", f"{namespace.path}/secrets")["items"] == []
-        again = snakemake.start([*OURS, *COMMON, *options], folder, environ).wait(LIMIT_S)
+        again = snakemake.start([*OURS, *COMMON, *options], folder).wait(LIMIT_S)
         assert again.rc == 0
         assert "Nothing to be done" in again.text
     finally:
