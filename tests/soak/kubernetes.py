@@ -21,7 +21,8 @@ from soak.sweep import WITNESS, Sweep
 
 POINTS = 500
 PATIENCE_S = 3.0
-LONGEST_S = 1.6
+LONGEST_S = 4.0
+SHARES = {"k3": 2}  # it has a turn to itself
 IDLE_PATIENCE_S = 60.0  # more than the time-out, until the cluster tells that the pod is over
 
 
@@ -40,7 +41,7 @@ def soak_on(
     with one.namespace() as namespace:
         pods = Pods(namespace)
         devices = of_pods.devices_of(namespace, folder / "pods", nodes)
-        sweep = Sweep(folder, devices, HOME, seed=seed, points=points, longest_s=longest_s)
+        sweep = Sweep(folder, devices, HOME, seed=seed, points=points, longest_s=longest_s, shares=SHARES)
         chaos = PodChaos(pods, sweep, seed, nodes=nodes, **chaos_of)
         night.spend(sweep, chaos, patience_s=PATIENCE_S)
         left = of_pods.left_in(pods)

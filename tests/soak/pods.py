@@ -62,7 +62,7 @@ GAPS_S = {
     **dict.fromkeys(NODES, (20.0, 80.0)),
     "cluster": (60.0, 180.0),
 }
-KILL_S = (30.0, 120.0)
+KILL_S = (60.0, 200.0)  # a controller must live longer than a lease, or nothing is ever known to be over
 FIELDS = {"NODE_NAME": "spec.nodeName", "POD_UID": "metadata.uid"}
 
 

@@ -46,16 +46,17 @@ class Sweep:
         seed: int,
         points: int,
         longest_s: float,
+        shares: Mapping[str, int] | None = None,
     ) -> None:
         """``devices``: the section of the lab; ``home``: the folder on each device that holds ``work.py`` and takes its
-        traces."""
+        traces; ``shares``: how many points a device has for each of another's (1)."""
         self.folder = folder
         self.root = folder / "runs" / EXPERIMENT
         self.invocations: list[dict[str, Any]] = []
         self._switch = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         rng = random.Random(f"{seed} points")
-        names = list(devices)
+        names = [name for name in devices for _ in range((shares or {}).get(name, 1))]
         self.points: dict[str, dict[str, Any]] = {}
         for number in range(1, points + 1):
             (kind,) = rng.choices(list(KINDS), list(KINDS.values()))

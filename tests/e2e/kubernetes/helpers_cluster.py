@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ HOW = (
     "others likewise (SIDEWINDER_TEST_IMAGE and SIDEWINDER_TEST_BARE_IMAGE name images with and without Python that "
     "its nodes can have)"
 )
+CONTROL = ("scheduler", "kcm")  # what talks to the API server beside the nodes
 OUTSIDE = dict(os.environ)  # as the session began: a cluster's files lie in the cache folder of who started it
 PROGRAMS = ("etcd", "containerd", "runc", "iptables", "busybox", "ip", "openssl", "gcc")
 
@@ -149,6 +151,8 @@ class TestCluster:
             "k8s.local/busybox:1" if here else "busybox:1"
         )
         self.pull_policy = "Never" if here else "IfNotPresent"
+        self._is_over = threading.Event()
+        self._keeper: threading.Thread | None = None
 
     @property
     def is_own(self) -> bool:
@@ -191,15 +195,46 @@ class TestCluster:
     def without_api_server(self) -> Iterator[None]:
         """It is killed; it is there again, with its arguments, when this ends."""
         assert self._own is not None
-        program, name = self._own
-        pid = int((Path(self.kubeconfig).parent / "pids" / "apiserver").read_text().split()[0])
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
-        _python(program, name, "c.end('apiserver', cluster.signal.SIGKILL)")
+        self._keep({name: self._argv(name) for name in CONTROL})
+        argv = self._argv("apiserver")
+        _python(*self._own, "c.end('apiserver', cluster.signal.SIGKILL)")
         try:
             yield
         finally:
-            _python(program, name, "c.spawn('apiserver', *sys.argv[3:], prefix=c.in_cp)", *argv)
+            self._spawn("apiserver", argv)
             until(self._answers, "the API server is there again")
+
+    def _pid(self, name: str) -> int:
+        return int((Path(self.kubeconfig).parent / "pids" / name).read_text().split()[0])
+
+    def _argv(self, name: str) -> list[str]:
+        try:
+            return Path(f"/proc/{self._pid(name)}/cmdline").read_bytes().decode().split("\0")[:-1]
+        except OSError:
+            return []  # it ended
+
+    def _spawn(self, name: str, argv: list[str]) -> None:
+        assert self._own is not None
+        _python(*self._own, "c.spawn(*sys.argv[3:], prefix=c.in_cp)", name, *argv)
+
+    def _keep(self, wanted: dict[str, list[str]]) -> None:
+        """Starts them again when they end, as every control plane does: a scheduler ends itself when an API server that
+        was killed has told it two things of one pod ("cache is corrupted")."""
+
+        def keep() -> None:
+            while not self._is_over.wait(0.5):
+                for name, argv in wanted.items():
+                    if start_of(self._pid(name)) in (None, "ended"):
+                        self._spawn(name, argv)
+
+        if self._keeper is None and all(wanted.values()):
+            self._keeper = threading.Thread(target=keep, name="keeper of the control plane", daemon=True)
+            self._keeper.start()
+
+    def close(self) -> None:
+        self._is_over.set()
+        if self._keeper is not None:
+            self._keeper.join()
 
     def _answers(self) -> bool:
         try:
@@ -241,7 +276,11 @@ def cluster(purpose: str = "") -> Iterator[TestCluster]:
     program = script()
     assert program is not None
     with _shared(program, purpose) as (name, kubeconfig):
-        yield TestCluster(kubeconfig, (program, name))
+        one = TestCluster(kubeconfig, (program, name))
+        try:
+            yield one
+        finally:
+            one.close()
 
 
 @contextlib.contextmanager
