@@ -174,7 +174,7 @@ def test_a_limit_that_is_set_and_set_back_during_a_run_is_seen(tmp_path: Path, f
     write(path, other)
     pump.turn(60)
     write(path, was)
-    found = watch.close()
+    found = watch.end()
     assert found["before"] == Cgroup(str(tmp_path)).limits()
     assert found["during"]["cpu_quota_us"] == 25000
     assert "after" not in found
@@ -185,7 +185,7 @@ def test_a_limit_that_is_another_one_in_the_end_is_after(tmp_path: Path) -> None
     watch = LimitWatch(Cgroup(root), pump)
     write(tmp_path / "sys/fs/cgroup/memory.max", "max")
     pump.turn(60)
-    found = watch.close()
+    found = watch.end()
     assert found["after"] == {
         **{k: v for k, v in found["before"].items() if k != "memory_max_bytes"},
         "unlimited": ["memory"],
@@ -198,7 +198,7 @@ def test_the_same_limit_set_again_is_no_change(tmp_path: Path) -> None:
     watch = LimitWatch(Cgroup(root), pump)
     write(tmp_path / "sys/fs/cgroup/memory.max", "134217728")
     pump.turn(60)
-    assert list(watch.close()) == ["before"]
+    assert list(watch.end()) == ["before"]
 
 
 def test_a_group_that_is_gone_in_the_end_says_nothing_of_a_change(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_group_that_is_gone_in_the_end_says_nothing_of_a_change(tmp_path: Path
     group = Cgroup(root)
     watch = LimitWatch(group, Pump())
     group.version = 0
-    assert list(watch.close()) == ["before"]
+    assert list(watch.end()) == ["before"]
 
 
 @pytest.mark.root
@@ -224,7 +224,7 @@ def test_the_kernel_tells_of_limits_that_another_process_sets(tmp_path: Path) ->
             subprocess.run(["sh", "-c", f"echo {quota} > {folder}/cpu.cfs_quota_us"], check=True)
             pump.turn(60)
             assert group.limits().get("cpu_quota_cores") == cores
-        assert watch.close()["during"]["cpu_quota_us"] == 50000
+        assert watch.end()["during"]["cpu_quota_us"] == 50000
     finally:
         folder.rmdir()
 

@@ -108,39 +108,34 @@ class Cgroup:
         found["periods"] = stat.get("nr_periods")
         return {name: value for name, value in found.items() if value is not None}
 
-    def _quota_cores(self) -> "float | None":
-        """The tightest CPU quota from our group up to the root of the mount."""
-        quotas = []
+    def _quota_of(self, folder: "str | None") -> "tuple[int | None, int | None]":
+        """Microseconds of a group's quota (negative: none is set) and of its period; None: not to be read."""
+        if not folder:
+            return None, None
+        if self.version == 1:
+            quota_us = read_number(os.path.join(folder, "cpu.cfs_quota_us"))
+            return quota_us, read_number(os.path.join(folder, "cpu.cfs_period_us"))
+        words = (read_text(os.path.join(folder, "cpu.max")) or "").split()
+        if len(words) != 2 or not words[1].isdigit():
+            return None, None
+        return int(words[0]) if words[0].isdigit() else -1, int(words[1])
+
+    def _quotas(self) -> "list[tuple[int | None, int | None]]":
+        """From our group up to the root of the mount."""
+        found = []
         folder = self.folders.get("cpu" if self.version == 1 else "")
         while folder:
-            if self.version == 2:
-                words = (read_text(os.path.join(folder, "cpu.max")) or "").split()
-                if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
-                    quotas.append(int(words[0]) / int(words[1]))
-            else:
-                quota = read_number(os.path.join(folder, "cpu.cfs_quota_us"))
-                period = read_number(os.path.join(folder, "cpu.cfs_period_us"))
-                if quota is not None and quota > 0 and period:
-                    quotas.append(quota / period)
+            found.append(self._quota_of(folder))
             if folder in self._tops:
                 break
             folder = os.path.dirname(folder)
-        return min(quotas) if quotas else None
+        return found
 
     def limit_files(self) -> "list[str]":
         """Where somebody sets what ``limits`` reads, as far as it is there."""
         named = [(self.folders.get(controller), name) for controller, name in _LIMIT_FILES.get(self.version, ())]
         paths = [os.path.join(folder, name) for folder, name in named if folder]
         return [path for path in paths if os.path.exists(path)]
-
-    def _own_quota(self) -> "tuple[int | None, int | None]":
-        """Microseconds of our own group's quota (negative: none is set) and of its period; None: not to be read."""
-        if self.version == 1:
-            return self._number("cpu", "cpu.cfs_quota_us"), self._number("cpu", "cpu.cfs_period_us")
-        words = (self._file("cpu", "cpu.max") or "").split()
-        if len(words) != 2 or not words[1].isdigit():
-            return None, None
-        return int(words[0]) if words[0].isdigit() else -1, int(words[1])
 
     def _own_memory(self) -> "int | None":
         """Bytes of our own group's limit (negative: none is set); None: not to be read."""
@@ -157,14 +152,16 @@ class Cgroup:
         group says to have no limit."""
         if not self.version:
             return {}
-        quota_us, period_us = self._own_quota()
+        quotas = self._quotas()
+        quota_us, period_us = quotas[0] if quotas else (None, None)
+        cores = [quota / period for quota, period in quotas if quota is not None and quota > 0 and period]
         memory = self._own_memory()
         unlimited = [name for name, limit in (("cpu", quota_us), ("memory", memory)) if limit is not None and limit < 0]
         found = {
             "version": self.version,
             "cpu_quota_us": None if quota_us is not None and quota_us < 0 else quota_us,
             "cpu_period_us": period_us,
-            "cpu_quota_cores": self._quota_cores(),
+            "cpu_quota_cores": min(cores) if cores else None,
             "memory_max_bytes": None if memory is not None and memory < 0 else memory,
             "unlimited": unlimited or None,
         }  # type: dict[str, Any]

@@ -15,7 +15,7 @@ _IN_MODIFY = 2
 
 
 class LimitWatch:
-    """From its making on; ``close`` ends it."""
+    """From its making on; ``end`` ends it."""
 
     def __init__(self, cgroup: Cgroup, pump: Pump) -> None:
         self._cgroup, self._pump = cgroup, pump
@@ -25,7 +25,7 @@ class LimitWatch:
         libc = load_libc() if files else None
         if libc is not None and hasattr(libc, "inotify_init1"):
             self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._fd >= 0:
+        if libc is not None and self._fd >= 0:
             for path in files:
                 libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY)
             pump.add(self._fd, READABLE, self._look)
@@ -42,13 +42,14 @@ class LimitWatch:
         if now and now != self.before:
             self._others.append(now)
 
-    def close(self) -> "dict[str, Any]":
-        """``before``; ``after``, where that is another one; ``during``: another one that neither is."""
+    def end(self) -> "dict[str, Any]":
+        """``before``; ``after``, where that is another one; ``during``: another one that neither is.
+
+        The descriptor stays open until the process ends: the kernel takes some 10 ms to close one, asleep, and nobody
+        shall wait for that before the result is told."""
         if self._fd >= 0:
             self._look()
             self._pump.remove(self._fd)
-            os.close(self._fd)
-            self._fd = -1
         found = {"before": self.before}
         after = self._cgroup.limits()
         if after and after != self.before:

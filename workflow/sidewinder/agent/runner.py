@@ -18,7 +18,7 @@ from .clocks import boot_id, lease_clock_s, process_start, stamp, stamps_between
 from .digests import DigestCache
 from .evidence import Conditions, compare
 from .idle import NotIdle, wait_for_idle
-from .inputs import InputLost, lay_out
+from .inputs import InputLost, is_stored, lay_out, not_those
 from .limitwatch import LimitWatch
 from .outputs import Outputs
 from .prepare import Preparation
@@ -250,20 +250,32 @@ class Runner:
             # a relative path counts from the account's home, where the front stands; the run itself has another folder
             real = os.path.abspath(expand_path(path))
             expanded[path] = real
+            was_brought = bool(sha256) and is_stored(real, sha256.lower(), self.state_dir)
             try:
                 if not os.path.exists(real):
-                    raise Refused("file_missing", f"{what}: {real} is not on this device")
+                    code = "input_lost" if was_brought else "file_missing"
+                    raise Refused(code, f"{what}: {real} is not on this device")
                 if not sha256:
                     continue
                 found = DigestCache(self.state_dir).sha256(real, self._between)
             except OSError as error:
                 raise Refused("file_unreadable", f"{what}: {real} cannot be read: {error.strerror}") from None
             if found != sha256.lower():
+                if was_brought:
+                    self._forget_input(what, real, found)
                 raise Refused("digest_mismatch", f"{what}: {real} has SHA-256 {found}, declared is {sha256.lower()}")
         argv[0] = expand_path(argv[0])
         if "/" in argv[0] and not self.task.get("cwd"):
             argv[0] = os.path.abspath(argv[0])  # `tools/bench` lies in the home too, not in the run's fresh folder
         return [expanded.get(word, word) for word in argv]
+
+    def _forget_input(self, what: str, path: str, found: str) -> None:
+        try:
+            not_those(what, path, found)
+        except InputLost as lost:
+            raise Refused("input_lost", str(lost)) from None
+        except OSError as error:
+            raise Refused(os_error_code(error), f"{path} is damaged and cannot be removed: {error.strerror}") from None
 
     def _measure(self, argv: "list[str]") -> str:
         task = self.task
@@ -291,7 +303,6 @@ class Runner:
             )
         except SpawnError as error:
             self._stop_sampler()
-            limits.close()
             raise Refused(error.code, error.detail, state="spawn_failed") from None
         finally:
             for fd in (in_fd, out_fd, err_fd):
@@ -331,7 +342,7 @@ class Runner:
         self.evidence["leftover_killed"] = len(self.leftovers)
         self.evidence["tree_dead"] = dead
         self.evidence["duration_s"] = wall_s
-        self.evidence["placement"] = limits.close()
+        self.evidence["placement"] = limits.end()
         if self.sampler is not None:
             self.evidence["telemetry"] = self.sampler.summary(wall_s)
         return state
