@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sidewinder.workloads.base import Workload
 
 PROBE_S = 20.0  # for the look at the disk: one that hangs is no sign of health
+LOOK_S = 10.0  # for a look at what became of it; it is looked again, and asked
 MIN_FREE_BYTES = 32 << 20  # what a run leaves on its device by itself stays below
 
 OpenClient = Callable[[Device], "AgentClient"]
@@ -93,15 +94,11 @@ class DeviceLink:
         says that it ended."""
         if self._hello is None or self._hello is left:
             return None
-        with suppress(TransportError, DeviceFault, ConfigError):
-            return await self._opened().death_in(self._hello.boot_id)
-        return None
+        return await _known(self._opened().death_in(self._hello.boot_id))
 
     async def death_of(self, run_id: str, n: int) -> Failure | None:
         """How what this attempt ran in ended, and that it did; None: nothing that can be looked at says so."""
-        with suppress(TransportError, DeviceFault, ConfigError):
-            return await self._opened().death_of(run_id, n)
-        return None
+        return await _known(self._opened().death_of(run_id, n))
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AgentClient]:
@@ -210,6 +207,14 @@ class DeviceLink:
     ) -> tuple[int, bytes, bytes]:
         async with self.client() as client:
             return await client.execute(argv, stdin=stdin, timeout_s=timeout_s, env=self.device.env)
+
+
+async def _known(looking: Awaitable[Failure | None]) -> Failure | None:
+    """What a look outside of the device finds; one that fails or lasts finds nothing."""
+    with suppress(TransportError, DeviceFault, ConfigError, TimeoutError):
+        async with asyncio.timeout(LOOK_S):
+            return await looking
+    return None
 
 
 def _free_bytes(df: bytes) -> int | None:

@@ -7,6 +7,7 @@ any front answers, under a number that no call has, while nothing else is said.
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import suppress
 from typing import Final
 
@@ -48,9 +49,10 @@ class PodChannel:
 
     @property
     def was_killed(self) -> bool:
-        """The node says that the front was ended by a signal."""
+        """The node says that the front ended by SIGKILL, as everything does with its container. A signal that can be
+        handled may have ended the front and not the run."""
         ended = self._stream.ended
-        return ended is not None and ended.code is not None and ended.code >= KILLED
+        return ended is not None and ended.code == KILLED + signal.SIGKILL
 
     def _is_over(self) -> None:
         if self.ended_s is None:
