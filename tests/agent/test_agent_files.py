@@ -15,7 +15,7 @@ import pytest
 from agent.conftest import Here
 from agent.helpers_agent import Bench, drive, ended, eventually, sh, written
 from sidewinder.files.arrival import Arrival
-from sidewinder.model import RawResult, StagedInput, Task
+from sidewinder.model import FileCheck, RawResult, StagedInput, Task
 from sidewinder.transports.client import AgentClient
 
 LARGE_BYTES = (64 << 20) + 1
@@ -163,6 +163,19 @@ def test_a_damaged_store_is_never_used(size: int, here: Here, tmp_path: Path) ->
     raw = brought(here, tmp_path, sh("touch out", inputs=(one,), outputs=("out",)))
     assert (raw.state, raw.error) == ("refused", "input_lost")
     assert tree(tmp_path) == {}
+
+
+def test_a_model_that_was_brought_and_is_damaged_may_be_brought_again(here: Here) -> None:
+    digest, source = in_store(here.bench.state, b"weights of a model")
+    looked_at = sh("echo ran", checks=(FileCheck(source, digest.upper(), "model smol"),))
+    assert here.measure(looked_at).stdout.head == b"ran\n"
+    os.chmod(source, 0o600)
+    Path(source).write_bytes(b"weights of a mouse")
+    for _ in range(2):  # damaged, then gone: neither is what a person got wrong
+        raw = here.measure(looked_at)
+        assert (raw.state, raw.error, raw.stdout.total_bytes) == ("refused", "input_lost", 0)
+        assert "model smol" in str(raw.detail)
+        assert not os.path.exists(source), "it is not taken for whole again"
 
 
 def test_inputs_without_room_for_their_copies_are_refused_before_any_is_made(here: Here, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def lay_out(
             continue
         found = _copy_input(source, target, bool(executable), between)
         if found != sha256:
-            _not_those(path, source, found)
+            not_those(f"input {path}", source, found)
 
 
 def _link_input(
@@ -68,7 +68,7 @@ def _link_input(
     """False: this file system has no hard links to give."""
     found = DigestCache(state_dir).sha256(source, between)
     if found != sha256:
-        _not_those(path, source, found)
+        not_those(f"input {path}", source, found)
     try:
         os.link(source, target)
     except OSError:
@@ -76,10 +76,15 @@ def _link_input(
     return True
 
 
-def _not_those(path: str, source: str, found: str) -> None:
+def is_stored(path: str, sha256: str, state_dir: str) -> bool:
+    """Whether that is where the store keeps this content: a controller brought it, and may bring it again."""
+    return path == os.path.abspath(os.path.join(state_dir, "store", sha256))
+
+
+def not_those(what: str, source: str, found: str) -> None:
     """Somebody wrote to the store's file, or its disk lost bytes: it must not be taken for whole again."""
     os.unlink(source)
-    raise InputLost(f"input {path}: {source} has SHA-256 {found} now; it was removed")
+    raise InputLost(f"{what}: {source} has SHA-256 {found} now; it was removed")
 
 
 def _copy_input(source: str, target: str, executable: bool, between: "Callable[[], object]") -> str:
