@@ -34,6 +34,7 @@ GROUP = tuple(PINNED)
 HOME = "/soak"  # in each pod
 EVICTED_SOON = ("k3",)  # their pods leave a node that is missed at once, the others' stay for five minutes
 IDLE_S = 120.0  # of k3: the shortest that may be asked for
+READY_S = 100.0
 MENDS_S = 60.0  # until a pod is there again when its fault is over
 GONE_S = 180.0
 NOT_TOLD = (SidewinderError, Refused, Silent, aiohttp.ClientError, OSError, TimeoutError)  # no answer to a request
@@ -87,6 +88,7 @@ def devices_of(namespace: Namespace, folder: Path, nodes: tuple[str, ...] = NODE
             "pod_template": {"spec": {"containers": [{"name": "agent", "env": told}]}},
             "recovery_after_s": RECOVERY_S,
             "give_up_after_s": "never",
+            "ready_timeout_s": READY_S,
         }
     for name in GROUP:
         devices[name].update(resource_group="board", group_max_concurrency=1)

@@ -312,7 +312,14 @@ def one_run_at_a_time(e: Evidence) -> tuple[list[str], str]:
                 broken.append(
                     f"{one.run}#{one.n} and {other.run}#{other.n} on {host}, for {one.last_s - other.start_s:.3f} s"
                 )
-    return broken, f"{count} executions, 0.000 s of overlap"
+    proofs = Counter[str]()
+    for line in e.ledger:
+        if line["event"] in ("repeat", "preempted") and "cause" in line.get("evidence", {}):
+            proofs[line["evidence"].get("proof", "none")] += 1
+    if "none" in proofs:
+        broken.append(f"{proofs['none']} attempts in pods were repeated, and nothing says that they were over")
+    told = f"; lost pods proven over by {', '.join(f'{n} {proof}' for proof, n in proofs.most_common())}"
+    return broken, f"{count} executions, 0.000 s of overlap{told if proofs else ''}"
 
 
 def times_are_utc(e: Evidence) -> tuple[list[str], str]:
