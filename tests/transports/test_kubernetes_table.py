@@ -155,3 +155,14 @@ def test_each_life_of_a_container_is_another_one() -> None:
     assert first.identity != again.identity
     assert container_of(pod(CRASHED), "agent") is None
     assert container_of(pod(RUNNING), "other") is None
+
+
+def test_why_no_node_takes_it_is_short_enough_for_a_display() -> None:
+    said = "0/4 nodes are available: 1 node(s) had untolerated taint {a: b}, 3 Insufficient cpu"
+    for more in (
+        ". no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful.",
+        ". preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod.",
+        "",
+    ):
+        verdict = judge(pod(conditions=[{**UNSCHEDULABLE, "message": said + more}]), "agent")
+        assert verdict.why == f"Unschedulable: {said}"

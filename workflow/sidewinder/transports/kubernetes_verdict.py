@@ -5,6 +5,7 @@ Read from fields and reason codes only; the sentences of the status go to people
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +34,7 @@ _IMAGE: Final = frozenset(
     }
 )
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
+_PREEMPTION: Final = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?\bpreemption: ")  # to the end, for people
 _CRASHES: Final = 2  # its first process waits for ever: that it ended so often is no accident
 
 Pod = Mapping[str, Any]
@@ -120,7 +122,7 @@ def judge(pod: Pod, container: str) -> Verdict:
         names = [one["name"] for one in pod["spec"].get("containers") or ()]
         if container not in names:
             return Verdict("hopeless", f"it has no container {container!r}, only {', '.join(names)}", "reference")
-        return Verdict("waiting", _condition(pod, "PodScheduled") or "no node has taken it yet")
+        return Verdict("waiting", _unscheduled(pod) or "no node has taken it yet")
     state = found.get("state") or {}
     waiting = state.get("waiting")
     if waiting is not None:
@@ -180,6 +182,11 @@ def _disruption(pod: Pod) -> str:
         if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
             return f" ({one.get('reason')}: {one.get('message')})"
     return ""
+
+
+def _unscheduled(pod: Pod) -> str:
+    """Why no node has taken it, without what the scheduler adds about the pods that it might have sent away for it."""
+    return _PREEMPTION.split(_condition(pod, "PodScheduled"), 1)[0]
 
 
 def _condition(pod: Pod, kind: str) -> str:
