@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,9 @@ from e2e.kubernetes.helpers_cluster import Namespace, until
 from e2e.kubernetes.helpers_pods import READY_S, connect, connected, refused
 from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import Task
-from sidewinder.transports import kubernetes_pod
+from sidewinder.transports import kubernetes_cluster, kubernetes_pod
 from sidewinder.transports.kubernetes import KubernetesTransport
+from sidewinder.transports.kubernetes_pod import PodLife
 
 
 def test_a_pod_is_made_used_again_and_replaced_when_the_config_changes(namespace: Namespace) -> None:
@@ -87,6 +89,28 @@ def test_a_pod_in_use_is_not_taken_away_by_another_config(namespace: Namespace) 
                 await transport.open()
             await transport.close()
             assert (await client.execute(["true"])).returncode == 0
+
+    asyncio.run(body())
+
+
+def test_a_pod_in_use_is_removed_by_force_only(namespace: Namespace) -> None:
+    """As `sidewinder devices down` and `clean` do it, perhaps in another terminal than a sweep's."""
+
+    async def remove(**options: Any) -> bool:
+        cluster = kubernetes_cluster.enter(namespace.device())
+        try:
+            return await PodLife(namespace.device(), cluster).remove(**options)
+        finally:
+            await kubernetes_cluster.leave(cluster)
+
+    async def body() -> None:
+        async with connected(namespace.device()) as client:
+            with pytest.raises(DeviceFault, match=r"it is in use.*--force"):
+                await remove()
+            assert (await client.execute(["true"])).returncode == 0
+        assert await remove(), "nobody is there any more"
+        async with connected(namespace.device()):
+            assert await remove(force=True)
 
     asyncio.run(body())
 

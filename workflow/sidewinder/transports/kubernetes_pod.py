@@ -38,6 +38,7 @@ from .kubernetes_watch import Seen, Watch, watch_of
 
 READY_TIMEOUT_S: Final = 600.0
 TOLD_LATE_S: Final = 2.0  # a watch tells of an end later than a request
+LEAVING_S: Final = (0.5, 1.0, 1.5)
 EVENTS: Final = 3  # that are told, the newest ones
 OF_NO_CONCERN: Final = frozenset({"MissingClusterDNS"})  # a warning of some clusters about every pod
 
@@ -297,6 +298,13 @@ class PodLife:
             return True
         return ended is None or ended.code != 0
 
+    async def _stays_in_use(self, pod: Pod) -> bool:
+        for pause_s in (*LEAVING_S, None):  # who left a moment ago may not be gone yet
+            if not await self.in_use(pod):
+                return False
+            await asyncio.sleep(pause_s or 0.0)
+        return True
+
     def say(self, why: str) -> None:
         if why and why != self.told:
             self.told = why
@@ -343,6 +351,11 @@ class PodLife:
             if whose != owner() and not force:
                 raise DeviceFault(
                     f"{self.where}: it was made by {whose}; it was not touched. With --force it is removed"
+                )
+            if not force and await self._stays_in_use(found):
+                raise DeviceFault(
+                    f"{self.where}: it is in use (a sweep measures in it, a person's command runs there) or cannot be "
+                    "asked; it was not touched. With --force it is removed"
                 )
             uid = found["metadata"]["uid"]
             await self.delete(uid)
