@@ -90,11 +90,10 @@ onsuccess:
 LOOKS = ("--seconds-between-status-checks", "1")
 
 
-class ClusterLab:
-    """A lab in a larger workflow whose ordinary rules are handed to `cluster-generic`."""
+class BatchSystem:
+    """What submits and cancels, in a folder, and the options that name it."""
 
-    def __init__(self, snakemake: Snakemake, folder: Path) -> None:
-        self.lab: LabFolder = pipeline(snakemake, folder, WORKFLOW)
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name, script in (("submit", SUBMIT), ("cancel", CANCEL)):
             (folder / name).write_text(script.replace("{lab}", str(folder)))
@@ -105,15 +104,23 @@ class ClusterLab:
             *("--cluster-generic-cancel-cmd", f"{folder}/cancel"),
         )
 
-    def start(self, *args: str) -> Started:
-        return self.lab.start(*args, *self.options)
-
-    def run(self, *args: str) -> Run:
-        return self.start(*args).wait(PATIENCE_S)
-
     def says(self, name: str, *words: str) -> None:
         (self.folder / name).write_text("".join(f"{word}\n" for word in words))
 
     def told(self, name: str) -> list[str]:
         path = self.folder / name
         return path.read_text().split() if path.exists() else []
+
+
+class ClusterLab(BatchSystem):
+    """A lab in a larger workflow whose ordinary rules are handed to `cluster-generic`."""
+
+    def __init__(self, snakemake: Snakemake, folder: Path) -> None:
+        self.lab: LabFolder = pipeline(snakemake, folder, WORKFLOW)
+        super().__init__(folder)
+
+    def start(self, *args: str) -> Started:
+        return self.lab.start(*args, *self.options)
+
+    def run(self, *args: str) -> Run:
+        return self.start(*args).wait(PATIENCE_S)
