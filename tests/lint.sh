@@ -7,7 +7,7 @@ ruff format --check .
 ruff check .
 mypy
 lint-imports
-snakefmt --check Snakefile rules
+snakefmt --check Snakefile rules docs/pipeline/Snakefile
 python tests/lint_snakemake.py
 # What is shipped to a device must run on its Python; source.py, which ships it, stays on the controller.
 vermin --no-tips --violations -t=3.7- $(ls workflow/sidewinder/agent/*.py | grep -v /source.py) \
