@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace, until
 from e2e.kubernetes.helpers_pods import refused
 from e2e.kubernetes.helpers_sweeps import POLICY, Begin, begun, held, inside, let_go
 from engine.helpers_engine import Told, command, make_plan, record
+from sidewinder import cli
 from sidewinder.engine import Engine
 from sidewinder.errors import DeviceFault
 from sidewinder.model import Device, Plan
@@ -131,7 +133,9 @@ def test_limits_and_neighbours_of_a_busy_and_of_an_unlimited_pod(namespace: Name
     assert "cpu_quota_cores" not in free["device"]["placement"]
 
 
-def test_a_limit_that_a_limit_range_adds_makes_another_device(namespace: Namespace) -> None:
+def test_a_limit_that_a_limit_range_adds_makes_another_device(
+    namespace: Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     limits = {"limits": [{"type": "Container", "default": {"memory": "256Mi"}, "defaultRequest": {"memory": "64Mi"}}]}
     body = {"metadata": {"name": "defaults"}, "spec": limits}
     namespace.api("POST", f"{namespace.path}/limitranges", body)
@@ -140,6 +144,12 @@ def test_a_limit_that_a_limit_range_adds_makes_another_device(namespace: Namespa
     assert "devices.k8s.memory_request: asked is none, there is 64Mi" in said
     assert "LimitRange" in said
     assert "sidewinder devices down k8s" in said
+    section = {**namespace.device(memory=None).settings, "kind": "kubernetes"}
+    lab = {"devices": {"k8s": section}, "matrix": [{"devices": "k8s", "backend": "noop"}]}
+    (tmp_path / "lab.yaml").write_text(yaml.safe_dump(lab))
+    for command_line, code in ((["up"], 1), (["down", "k8s"], 0)):
+        assert cli.main(["devices", *command_line, "--configfile", str(tmp_path / "lab.yaml")]) == code
+    assert "devices.k8s.memory: asked is none, there is 256Mi" in capsys.readouterr().err
 
 
 def test_a_pod_that_was_there_must_be_what_the_config_says_of_it(namespace: Namespace) -> None:

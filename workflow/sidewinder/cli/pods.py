@@ -85,11 +85,14 @@ async def _tried(device: str, work: Callable[[], Awaitable[Answer]], args: argpa
 
 
 async def _up_all(devices: list[Device], args: argparse.Namespace) -> list[Answer]:
+    from sidewinder.transports.kubernetes_facts import check_granted
+
     async def up(device: Device) -> Answer:
         if device.settings.get("image"):  # that is what the command is for, also where a sweep may not make it
             device = replace(device, settings={**device.settings, "create": True})
         async with life_of(device) as life:
-            _, container = await life.ensure()
+            pod, container = await life.ensure()
+            check_granted(life, pod)  # a LimitRange may have made another device of it
         text = f"pod {container.pod} is ready on {container.node}"
         return {"device": device.id, "pod": container.pod, "node": container.node, "text": text}
 

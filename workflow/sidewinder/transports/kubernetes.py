@@ -18,7 +18,7 @@ from . import kubernetes_cluster, kubernetes_exec
 from .base import Channel
 from .kubernetes_channel import PodChannel
 from .kubernetes_errors import Refused, Silent
-from .kubernetes_facts import pod_facts
+from .kubernetes_facts import check_granted, pod_facts
 from .kubernetes_limits import sentence, unlike_inside
 from .kubernetes_lives import Lives
 from .kubernetes_pod import PodLife
@@ -122,6 +122,7 @@ class KubernetesTransport:
         try:
             # Between the look and the start the container may have ended: then this is the front of another life.
             if await self._is_same(life, container):
+                check_granted(life, pod)
                 self.facts = {"pod": await pod_facts(life, pod, container)}
                 self.agent_options["boot_id"] = container.identity
                 channel = PodChannel(stream, life, container)

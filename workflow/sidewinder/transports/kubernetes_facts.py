@@ -26,12 +26,16 @@ _NODE_INFO: Final = {
 }
 
 
-async def pod_facts(life: PodLife, pod: Pod, container: Container) -> dict[str, Json]:
-    """For the record. ``limits`` and ``requests`` are what the cluster granted, ``asked`` is what the config says. What
-    holds inside is read there. Raises ``DeviceFault`` where the pod is another than the config describes: a LimitRange
-    added to it, it was resized, or it is on another node than it is pinned to."""
+def check_granted(life: PodLife, pod: Pod) -> None:
+    """Raises ``DeviceFault`` where the pod is another than the config describes: a LimitRange added to it, it was
+    resized, or it is on another node than it is pinned to."""
     if differences := ungranted(pod, life.device):
         raise DeviceFault(sentence(differences, life.device, life.where, why_other(pod)))
+
+
+async def pod_facts(life: PodLife, pod: Pod, container: Container) -> dict[str, Json]:
+    """For the record. ``limits`` and ``requests`` are what the cluster granted, ``asked`` is what the config says. What
+    holds inside is read there."""
     status = pod.get("status") or {}
     own = container_status(pod, life.container) or {}
     spec: Mapping[str, Any] = next((one for one in pod["spec"]["containers"] if one["name"] == life.container), {})
