@@ -93,7 +93,7 @@ def _refused(error: Refused, where: str, device: str, known: str = "") -> Sidewi
             "kubeconfig that is up to date"
         )
     if error.status == 403:
-        return DeviceFault(f"{where}: forbidden: {said}. {known or _ROLE}")
+        return DeviceFault(f"{where}: forbidden. {known or _ROLE}. The API server says: {said}")
     if error.status in (400, 422):
         return DeviceFault(f"{where}: the API server refuses it: {said}. Correct devices.{device}")
     if error.status in AGAIN or error.status in (408, 409, 410):

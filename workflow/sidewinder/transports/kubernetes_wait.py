@@ -146,7 +146,9 @@ class Wait:
         await self._give_back(pod)
         text, remedy = _ABOUT[verdict.cause]
         said = f". Events: {events}" if events else ""
-        raise DeviceFault(f"{life.where}: {text}: {verdict.why}{said}. {remedy.format(device=f'devices.{device}')}")
+        # what to do comes first: what container runtimes say is long, and the end of a line is cut on a display
+        remedy = remedy.format(device=f"devices.{device}")
+        raise DeviceFault(f"{life.where}: {text}. {remedy}. The cluster says: {verdict.why}{said}")
 
     async def _give_up(self, pod: Pod | None, limit_s: float) -> NoReturn:
         life = self._life
