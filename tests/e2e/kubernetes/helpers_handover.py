@@ -7,11 +7,13 @@ person's cluster SIDEWINDER_TEST_SNAKEMAKE_IMAGE names the image, and its nodes 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,8 @@ def _wheel(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def share(namespace: Namespace, folder: Path) -> str:
+@contextlib.contextmanager
+def shared(namespace: Namespace, folder: Path) -> Iterator[str]:
     """A claim whose volume is this folder. Skips where the nodes see other files than we do."""
     (folder / "token").write_text(namespace.name)
     claim = namespace.name  # volumes belong to no namespace
@@ -101,12 +104,14 @@ def share(namespace: Namespace, folder: Path) -> str:
         lambda: (found := namespace.pod("look")["status"].get("phase")) in ended and found, "it looked at the folder"
     )
     namespace.delete_pod("look", grace_s=0)
-    if phase == "Failed":
-        unshare(namespace)
-        pytest.skip(f"the nodes of this cluster do not see this machine's {folder}")
-    return claim
+    try:
+        if phase == "Failed":
+            pytest.skip(f"the nodes of this cluster do not see this machine's {folder}")
+        yield claim
+    finally:
+        _unshare(namespace)
 
 
-def unshare(namespace: Namespace) -> None:
+def _unshare(namespace: Namespace) -> None:
     namespace.api("DELETE", f"{namespace.path}/persistentvolumeclaims/{namespace.name}")
     namespace.api("DELETE", f"/api/v1/persistentvolumes/{namespace.name}")
