@@ -91,8 +91,8 @@ class Chaos:
         while len(self._sweep.open_points()) > len(self._sweep.points) / 2 and not self._over.wait(0.1):
             pass
 
-    def _note(self, kind: str, host: str, start_s: float, hit: int = 1) -> None:
-        told = {"kind": kind, "host": host, "start_s": start_s, "end_s": time.monotonic(), "hit": hit}
+    def _note(self, kind: str, host: str, start_s: float, hit: int = 1, **more: Any) -> None:
+        told = {"kind": kind, "host": host, "start_s": start_s, "end_s": time.monotonic(), "hit": hit, **more}
         with self._lock:
             self.faults.append(told)
 

@@ -66,13 +66,14 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``host``: a device, a node, or all of the ``cluster``."""
+    """``host``: a device, a node, or all of the ``cluster``; ``forgot_s``: when the pods of a node were struck off."""
 
     kind: str
     host: str
     start_s: float
     end_s: float
     hit: int
+    forgot_s: float | None = None
 
 
 class Evidence:

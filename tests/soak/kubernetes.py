@@ -21,7 +21,8 @@ from soak.sweep import WITNESS, Sweep
 
 POINTS = 500
 PATIENCE_S = 3.0
-LONGEST_S = 4.0
+LONGEST_S = 3.0
+LONG_SHARE = 0.03  # which go on while another pod is made
 SHARES = {"k3": 2}  # it has a turn to itself
 IDLE_PATIENCE_S = 60.0  # more than the time-out, until the cluster tells that the pod is over
 
@@ -34,6 +35,7 @@ def soak_on(
     *,
     nodes: tuple[str, ...] = NODES,
     longest_s: float = LONGEST_S,
+    long_share: float = LONG_SHARE,
     idles: bool = True,
     **chaos_of: Any,
 ) -> list[str]:
@@ -41,7 +43,9 @@ def soak_on(
     with one.namespace() as namespace:
         pods = Pods(namespace)
         devices = of_pods.devices_of(namespace, folder / "pods", nodes)
-        sweep = Sweep(folder, devices, HOME, seed=seed, points=points, longest_s=longest_s, shares=SHARES)
+        sweep = Sweep(
+            folder, devices, HOME, seed=seed, points=points, longest_s=longest_s, shares=SHARES, long_share=long_share
+        )
         chaos = PodChaos(pods, sweep, seed, nodes=nodes, **chaos_of)
         night.spend(sweep, chaos, patience_s=PATIENCE_S)
         left = of_pods.left_in(pods)

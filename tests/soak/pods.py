@@ -49,9 +49,9 @@ POD_FAULTS = {
     "runner killed": 15,
 }
 NODE_FAULTS = {
-    "node cut": 35,
+    "node cut": 30,
     "node cut for long": 8,
-    "node cut, its pods deleted": 9,
+    "node cut, its pods deleted": 14,
     "kubelet killed": 20,
     "kubelet away": 8,
     "power cut of a node": 11,
@@ -215,13 +215,15 @@ class PodChaos(Chaos):
         def act(rng: random.Random) -> None:
             (kind,) = rng.choices(list(faults), list(faults.values()))
             start_s = time.monotonic()
-            self._note(kind, place, start_s, strike(kind, place, rng))
+            more: dict[str, float] = {}
+            hit = strike(kind, place, rng, more)
+            self._note(kind, place, start_s, hit, **more)
 
         return act
 
     # -- a pod
 
-    def _strike_pod(self, kind: str, device: str, rng: random.Random) -> int:
+    def _strike_pod(self, kind: str, device: str, rng: random.Random, more: dict[str, float]) -> int:
         match kind:
             case "front killed":
                 return _signal(self._pods.agents(device)[0], signal.SIGKILL)
@@ -263,14 +265,14 @@ class PodChaos(Chaos):
 
     # -- a node
 
-    def _strike_node(self, kind: str, node: str, rng: random.Random) -> int:
+    def _strike_node(self, kind: str, node: str, rng: random.Random, more: dict[str, float]) -> int:
         try:
-            self._hurt(kind, node, rng)
+            self._hurt(kind, node, rng, more)
         finally:
             self._heal(kind, node)
         return 1
 
-    def _hurt(self, kind: str, node: str, rng: random.Random) -> None:
+    def _hurt(self, kind: str, node: str, rng: random.Random, more: dict[str, float]) -> None:
         match kind:
             case "node cut":
                 self._cluster.node(node, "cut")
@@ -281,7 +283,7 @@ class PodChaos(Chaos):
             case "node cut, its pods deleted":
                 self._cluster.node(node, "cut")
                 self._last(rng, 0.5, 6)
-                self._forget(node)
+                more["forgot_s"] = self._forget(node)
                 self._last(rng, 20, 75)
             case "kubelet killed":
                 self._cluster.node(node, "stop-kubelet")
@@ -298,7 +300,7 @@ class PodChaos(Chaos):
             case "node dead, its pods deleted":
                 self._cluster.node(node, "power-off")
                 self._last(rng, 0.5, 6)
-                self._forget(node)
+                more["forgot_s"] = self._forget(node)
                 self._last(rng, 20, 60)
 
     def _heal(self, kind: str, node: str) -> None:
@@ -313,17 +315,19 @@ class PodChaos(Chaos):
                 if is_last:
                     raise
 
-    def _forget(self, node: str) -> None:
-        """As by a person who takes a node that is away for dead: its pods are struck off, whatever still runs there."""
+    def _forget(self, node: str) -> float:
+        """As by a person who takes a node that is away for dead: its pods are struck off, whatever still runs there.
+        When they are."""
         for device in self._pods.on(node):
             try:
                 self._pods.namespace.delete_pod(pod_name(device), grace_s=0)
             except NOT_TOLD:
                 continue
+        return time.monotonic()
 
     # -- the API server
 
-    def _strike_cluster(self, kind: str, place: str, rng: random.Random) -> int:
+    def _strike_cluster(self, kind: str, place: str, rng: random.Random, more: dict[str, float]) -> int:
         with self._cluster.without_api_server():
             self._last(rng, 0.2, 8)
         return 1

@@ -318,7 +318,14 @@ def one_run_at_a_time(e: Evidence) -> tuple[list[str], str]:
             proofs[line["evidence"].get("proof", "none")] += 1
     if "none" in proofs:
         broken.append(f"{proofs['none']} attempts in pods were repeated, and nothing says that they were over")
+    forgotten = [
+        one
+        for one in e.executions
+        for fault in e.faults
+        if fault.forgot_s is not None and fault.host == one.node and one.start_s < fault.forgot_s < one.last_s
+    ]
     told = f"; lost pods proven over by {', '.join(f'{n} {proof}' for proof, n in proofs.most_common())}"
+    told += f"; {len(forgotten)} runs went on in a pod that the cluster had forgotten"
     return broken, f"{count} executions, 0.000 s of overlap{told if proofs else ''}"
 
 

@@ -34,6 +34,7 @@ GIVE_UP_S = 40.0
 COLUMNS = ("device", "name", "kind", "seconds", "value")
 WORK = Path(__file__).with_name("work.py")
 WITNESS = "witness"
+LONG_S = (15.0, 30.0)
 
 
 class Sweep:
@@ -47,9 +48,11 @@ class Sweep:
         points: int,
         longest_s: float,
         shares: Mapping[str, int] | None = None,
+        long_share: float = 0.0,
     ) -> None:
         """``devices``: the section of the lab; ``home``: the folder on each device that holds ``work.py`` and takes its
-        traces; ``shares``: how many points a device has for each of another's (1)."""
+        traces; ``shares``: how many points a device has for each of another's (1);
+        ``long_share``: so many of the points last ``LONG_S``, as long as a fault does."""
         self.folder = folder
         self.root = folder / "runs" / EXPERIMENT
         self.invocations: list[dict[str, Any]] = []
@@ -61,6 +64,8 @@ class Sweep:
         for number in range(1, points + 1):
             (kind,) = rng.choices(list(KINDS), list(KINDS.values()))
             seconds = round(0.2 + (longest_s - 0.2) * rng.random() ** 2, 2)  # most of them are short
+            if long_share and rng.random() < long_share:
+                seconds = round(rng.uniform(*LONG_S), 2)
             point = {"device": names[number % len(names)], "kind": kind, "seconds": seconds, "value": number}
             point["acceptable"] = kind in FAILS and rng.random() < ACCEPTED
             self.points[f"p{number:04}"] = point

@@ -31,7 +31,18 @@ def soaked(own_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory) -
     seed = int(os.environ.get("SEED") or 1)
     with alone(Path(own_cluster.kubeconfig).parent / "one-test-at-a-time"):
         faults = {"pod_faults": POD_FAULTS, "node_faults": NODE_FAULTS}
-        errors = soak_on(own_cluster, folder, seed, 15, nodes=("node2",), longest_s=0.8, idles=False, **faults, **PACE)
+        errors = soak_on(
+            own_cluster,
+            folder,
+            seed,
+            15,
+            nodes=("node2",),
+            longest_s=0.8,
+            long_share=0.0,
+            idles=False,
+            **faults,
+            **PACE,
+        )
         own_cluster.mend("node2")
     logs = "".join(f"{path.name}\n{path.read_text()[-3000:]}" for path in sorted(folder.glob("controller-*.log")))
     assert errors == [], logs
