@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from bench_agent import point
-from pods import left_out, line, pods
+from pods import left_out, line, pods, until_told
 
 from e2e.kubernetes.helpers_cluster import Namespace, why_not
 from engine.helpers_engine import Told, command, make_plan
@@ -80,9 +80,9 @@ def steady(root: Path, devices: list[Device]) -> tuple[int, int, int, float]:
         done = [plan.points[run_id].device for _, run_id in now.done]
         return all(done.count(device.id) >= WARM_UP for device in devices)
 
-    told.until(all_measure, "all measure")
+    until_told(told, all_measure, "all measure")
     before, done, cpu_s = asked(), len(told.done), time.process_time()
-    told.until(lambda now: len(now.done) == len(points), "all are done")
+    until_told(told, lambda now: len(now.done) == len(points), "all are done")
     after, cpu_s = asked(), time.process_time() - cpu_s
     engine.shutdown(60)
     if set(told.done.values()) != {"ok"}:
@@ -114,7 +114,7 @@ def start(root: Path, device: Device) -> float:
     try:
         engine.add_lab(str(root), plan)
         engine.submit([(str(root), run_id) for run_id in plan.points])
-        told.wait(1)
+        until_told(told, lambda now: len(now.done) == 1, "the point is done")
     finally:
         PodLife.create = create  # type: ignore[method-assign]
         engine.shutdown(60)

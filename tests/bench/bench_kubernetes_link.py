@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pods import left_out, line, pods, why_no_cables
+from pods import left_out, line, pods, until_told, why_no_cables
 
 from e2e.kubernetes.helpers_cluster import Namespace, until
 from e2e.kubernetes.helpers_sweeps import HELD, begun, inside
@@ -69,7 +69,7 @@ def drop(root: Path, namespace: Namespace, devices: list[Device]) -> tuple[list[
     finally:
         namespace.cluster.node(NODE, "heal")
     back_s = time.time()
-    told.wait(len(devices))
+    until_told(told, lambda now: len(now.done) == len(devices), "all are done")
     engine.shutdown(60)
     ledger = [json.loads(text) for text in (root / "retries.jsonl").read_text().splitlines()]
     lost = [one for one in ledger if one["event"] == "link_lost"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from servers import line
 from workplace import workplace
 
-from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, cluster, why_not
+from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, cluster, until, why_not
+from engine.helpers_engine import Told
 
-__all__ = ["left_out", "line", "pods"]
+__all__ = ["left_out", "line", "pods", "until_told", "why_no_cables"]
+
+LIMIT_S = 600.0
 
 
 def left_out(names: tuple[str, ...], why: str) -> int:
@@ -22,6 +25,13 @@ def left_out(names: tuple[str, ...], why: str) -> int:
         print(f"# left out: {name}")
     print(f"# {Path(sys.argv[0]).name}: {why}", flush=True)
     return 0
+
+
+def until_told(told: Told, condition: Callable[[Told], bool], what: str) -> None:
+    """However busy the machine is: a figure may be bad, a benchmark that broke says nothing."""
+    until(lambda: told.crash is not None or condition(told), what, LIMIT_S)
+    if told.crash is not None:
+        raise told.crash
 
 
 def why_no_cables() -> str | None:
