@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from sidewinder import config
 from sidewinder.machines import boots_of, node_of, one_machine, sentence, turn_groups
 from sidewinder.model import Device
 
@@ -111,3 +114,22 @@ def test_pods_are_named_with_their_node() -> None:
     assert "they share the machine of node1, and they do not all take turns" in one
     many = sentence(("local", "a", "b"), {"a": "kind-worker", "b": "kind-worker2"})
     assert "they share one machine, of which kind-worker and kind-worker2 are nodes (as with kind or minikube)" in many
+
+
+def test_the_labs_of_docs_and_example_take_turns_as_they_say() -> None:
+    project = Path(__file__).parents[1]
+    section = (
+        (project / "docs/kubernetes.md").read_text().partition("## Groups and failover\n")[2].partition("\n## ")[0]
+    )
+    lab = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    block = {"devices": list(lab["devices"]), "backend": "command", "command": ["true"]}
+    docs = config.load({"experiment": "e", **lab, "matrix": [block]}).lab.devices
+    example = config.load_files([str(project / "config/examples/three-kinds.yaml")]).lab.devices
+    for devices in (docs, example):
+        groups = turn_groups(devices.values())
+        assert groups["host"] == groups["k8s-unlimited"] == groups["k8s-cpu4"]
+        assert len({groups["host"], groups["k8s-a"], groups["pi5"]}) == 3
+        assert "k8s-a" in devices["pi5"].failover_to
+        assert {docs[name].kind for name in ("host", "k8s-a", "pi5")} == {"ssh", "kubernetes"}
+    assert turn_groups(example.values())["k8s-a"] == turn_groups(example.values())["k8s-b"]
+    assert example["k8s-a"].group_max_concurrency == 2
