@@ -14,7 +14,7 @@ from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace, until
 from e2e.kubernetes.helpers_pods import refused
 from e2e.kubernetes.helpers_sweeps import POLICY, Begin, begun, held, inside, let_go
 from engine.helpers_engine import Told, command, make_plan, record
-from sidewinder import cli
+from sidewinder import cli, report
 from sidewinder.engine import Engine
 from sidewinder.errors import DeviceFault
 from sidewinder.model import Device, Plan
@@ -161,6 +161,29 @@ def test_a_pod_that_was_there_must_be_what_the_config_says_of_it(namespace: Name
     assert f"devices.k8s.node_name: asked is elsewhere, there is {there}" in said
     said = refused(namespace.device(**{**foreign, "cpu": "300m", "node_name": there}), DeviceFault)
     assert "devices.k8s.cpu: asked is 300m, there is none" in said
+
+
+def test_a_device_that_ran_on_two_nodes_is_two_series_in_the_report(namespace: Namespace, keep: Any) -> None:
+    """The pod is somebody else's, who made it anew on another node between two points."""
+    nodes = [node["metadata"]["name"] for node in namespace.api("GET", "/api/v1/nodes")["items"]][:2]
+    if len(nodes) < 2:
+        pytest.skip("needs a cluster of two nodes")
+    foreign = {"image": None, "cpu": None, "memory": None, "pod": "theirs", "container": "c", "workdir": "/tmp/s"}
+    points = [
+        command("sh", "-c", "echo n=1", metrics={"n": r"n=(\d)"}, device="k8s", parameters={"i": n}) for n in (1, 2)
+    ]
+    kept = keep(points, namespace.device(**foreign))
+    for node, run_id in zip(nodes, kept.plan.points, strict=True):
+        namespace.delete_pod("theirs", grace_s=0)
+        until(lambda: namespace.pod("theirs") is None, "it is gone")
+        namespace.make_pod("theirs", nodeName=node)
+        until(lambda: namespace.pod("theirs")["status"].get("phase") == "Running", f"it runs on {node}")
+        assert kept.measures(run_id)["device"]["pod"]["node"] == node
+    assert kept.engine.shutdown(30)
+    report.build(str(kept.root), kept.plan)
+    page = (kept.root / "summary" / "report.html").read_text()
+    assert f"2 NODES: the points of k8s ran on {nodes[0]} (1 point) and {nodes[1]} (1 point)" in page
+    assert all(f"k8s on {node}" in page for node in nodes)
 
 
 def test_a_pod_that_is_resized_between_two_points(namespace: Namespace, keep: Any) -> None:
