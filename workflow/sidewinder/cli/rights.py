@@ -20,6 +20,9 @@ async def rights(device: Device) -> list[Finding]:
         missing = await life.missing_rights()
         who = await access.account(life.cluster)
         place = f"in namespace {namespace}, {life.cluster}"
+    if missing is None:
+        text = f"the cluster does not tell what {who or 'this account'} may do {place}: access reviews are refused"
+        return [Finding(device.id, "rights", "warn", text)]
     needed = any(right.is_needed for right in missing)
     local = [right for right in missing if not right.everywhere]
     text = f"{who or 'this account'} may {'not ' if needed else ''}do all that is needed {place}"

@@ -84,9 +84,12 @@ async def may(cluster: Cluster, right: Right, namespace: str) -> bool | None:
     return bool(answer["status"]["allowed"])
 
 
-async def missing(cluster: Cluster, namespace: str, rights: Sequence[Right]) -> list[Right]:
-    """Those of ``rights`` that this account surely does not have. Raises what ``Cluster.request`` raises."""
+async def missing(cluster: Cluster, namespace: str, rights: Sequence[Right]) -> list[Right] | None:
+    """Those of ``rights`` that this account does not have; None: it may not even ask. Raises what ``Cluster.request``
+    raises."""
     answers = await asyncio.gather(*(may(cluster, right, namespace) for right in rights))
+    if None in answers:
+        return None
     found = [right for right, allowed in zip(rights, answers, strict=True) if allowed is False]
     if any(right.since > (0, 0) for right in found):
         version = await _version(cluster)

@@ -112,15 +112,15 @@ class PodLife:
     async def path(self, rest: str = "", kind: str = "pods") -> str:
         return f"/api/v1/namespaces/{await self.namespace()}/{kind}{rest}"
 
-    async def missing_rights(self) -> list[kubernetes_access.Right]:
-        """Raises what ``Cluster.request`` raises."""
+    async def missing_rights(self) -> list[kubernetes_access.Right] | None:
+        """None: this account may not even ask. Raises what ``Cluster.request`` raises."""
         rights = kubernetes_access.rights_for(makes=self.creates)
         return await kubernetes_access.missing(self.cluster, await self.namespace(), rights)
 
     async def _lacks(self) -> str:
         """The right that this account misses, in words; empty where that is not it, or nobody can say."""
         try:
-            missing = await self.missing_rights()
+            missing = await self.missing_rights() or []
             rights = [right for right in missing if right.is_needed]
             who = await kubernetes_access.account(self.cluster) if rights else None
             is_all = len(missing) == len(kubernetes_access.rights_for(makes=self.creates))
