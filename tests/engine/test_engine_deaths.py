@@ -107,6 +107,9 @@ def test_a_death_that_is_repeated_is_told_everywhere(tmp_path, machine, failure_
     repeated = "preempted" if failure_class is FailureClass.PREEMPTED else "repeat"
     (line,) = [line for line in ledger(tmp_path) if line["event"] == repeated]
     assert line["evidence"] == {"cause": "evicted", "proof": "container"}
+    journaled = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    (dead,) = [line for line in journaled if line["event"] == "died"]
+    assert (dead["n"], dead["class"], dead["cause"], dead["proof"]) == (1, failure_class.value, "evicted", "container")
     assert any("It is over: seen" in warning for warning in written["warnings"])
     asked = not at_once  # then the link's own failure was counted before anybody knew
     counted = failure_class is FailureClass.TRANSPORT or asked

@@ -63,6 +63,20 @@ class TestReplay:
         write(tmp_path, claimed("a", 2))
         assert journal.replay(str(tmp_path)).in_flight == {"a": journal.Flight(2, "pi5")}, "another attempt's boot"
 
+    def test_an_attempt_that_died_is_not_asked_for_and_is_still_to_be_told_of(self, tmp_path: Path) -> None:
+        dead = journal.died(AttemptId("a", 2), "pod", UTC, cause="evicted", proof="container")
+        write(tmp_path, claimed("a", 1), claimed("a", 2), dead)
+        seen = journal.replay(str(tmp_path))
+        assert (seen.in_flight, seen.highest, seen.since) == ({}, {"a": 2}, {"a": 1})
+        journal.compact(str(tmp_path), limit_bytes=0)
+        seen = journal.replay(str(tmp_path))
+        assert (seen.in_flight, seen.highest, seen.since) == ({}, {"a": 2}, {"a": 1})
+        write(tmp_path, claimed("a", 3), journal.died(AttemptId("a", 2), "pod", UTC))
+        seen = journal.replay(str(tmp_path))
+        assert (list(seen.in_flight), seen.since) == (["a"], {"a": 1}), "a late line hides nothing"
+        write(tmp_path, ended("a", 3))
+        assert journal.replay(str(tmp_path)).since == {}, "its record has told"
+
     def test_an_adopted_attempt_is_in_flight(self, tmp_path: Path) -> None:
         write(tmp_path, ended("a", 3), journal.adopted(AttemptId("a", 4), "pi5", UTC))
         seen = journal.replay(str(tmp_path))

@@ -5,9 +5,11 @@ A key is answered for only after its record is on disk. Points that end in the e
 
 from __future__ import annotations
 
+from typing import Any
+
 from sidewinder.core.instructions import Note
 from sidewinder.errors import PublishError
-from sidewinder.files.journal import adopted
+from sidewinder.files.journal import adopted, died
 from sidewinder.files.records import Published
 from sidewinder.model import AttemptId, Failure, FailureClass
 
@@ -19,6 +21,16 @@ from .outline import Outline
 from .session import Session
 from .shard import Shard
 from .waiting import Waiting
+
+
+def _death(note: Note, job: Job) -> dict[str, Any] | None:
+    """The journal's line for an attempt that died with what it ran in; a later controller need not ask for it."""
+    known = note.fields.get("evidence")
+    if not known or not job.is_measured:  # a user's rule has no journal
+        return None
+    attempt = AttemptId(job.run_id, note.fields["attempt"])
+    told = {"class": note.fields["failure_class"], "cause": known.get("cause"), "proof": known.get("proof")}
+    return died(attempt, job.link.device.id, utc_now(), **told)
 
 
 class Ends:
@@ -106,6 +118,8 @@ class Ends:
                 if note.kind == "adopted" and job is not None:
                     attempt = AttemptId(job.run_id, note.fields["attempt"])
                     session.journal.append(adopted(attempt, job.link.device.id, utc_now()), sync=False)
+                if note.kind == "retry" and job is not None and (line := _death(note, job)) is not None:
+                    session.journal.append(line, sync=False)
                 write_ledger(session, note, job)
             except PublishError as error:
                 self.notices.warning(str(error), job)

@@ -5,6 +5,7 @@ known by name. Kinds of entries:
 
 ``claimed``   {run_id, n, device, boot?}      about to be started; ask the device before starting another
 ``boot``      {run_id, n, device, boot}       started in another boot of the device than was known at the claim
+``died``      {run_id, n, device, class, cause, proof}   what it ran in is proven over, and it is to be repeated
 ``adopted``   {run_id, n, device}             a later controller found the attempt on the device
 ``ended``     {run_id, n, device, outcome}    nothing of this attempt runs any more
 ``breaker``   {device, state, reason, ...}    the device's health, whole; the last one counts (``breaker``)
@@ -40,7 +41,7 @@ class Replay:
     in_flight: dict[str, Flight] = field(default_factory=dict)
     since: dict[str, int] = field(
         default_factory=dict
-    )  # of what is in flight: the first attempt that no record tells of
+    )  # of what is in flight, or died: the first attempt that no record tells of
     highest: dict[str, int] = field(default_factory=dict)  # highest attempt ever claimed, by run id
     breakers: dict[str, dict[str, Any]] = field(default_factory=dict)  # last `breaker` entry, by device
     lines: int = 0
@@ -60,6 +61,10 @@ def claimed(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[s
 
 def boot(attempt: AttemptId, device: str, boot: str, at_utc: str) -> dict[str, Any]:
     return _entry("boot", attempt, device, at_utc, {"boot": boot})
+
+
+def died(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[str, Any]:
+    return _entry("died", attempt, device, at_utc, more)
 
 
 def adopted(attempt: AttemptId, device: str, at_utc: str, **more: Any) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def _apply(entry: Mapping[str, Any], seen: Replay) -> bool:
         if isinstance(device, str):
             seen.breakers[device] = dict(entry)
         return isinstance(device, str)
-    if event not in ("claimed", "boot", "adopted", "ended"):
+    if event not in ("claimed", "boot", "adopted", "died", "ended"):
         return isinstance(event, str)
     run_id, n = entry.get("run_id"), entry.get("n")
     if not (isinstance(run_id, str) and isinstance(n, int) and isinstance(device, str)):
@@ -108,9 +113,12 @@ def _apply(entry: Mapping[str, Any], seen: Replay) -> bool:
     flying = seen.in_flight.get(run_id)
     if event == "ended":
         # A late line of an older attempt must not hide the one that may still run.
-        if flying is not None and flying.n <= n:
-            del seen.in_flight[run_id]
+        if flying is None or flying.n <= n:
+            seen.in_flight.pop(run_id, None)
             seen.since.pop(run_id, None)
+    elif event == "died":
+        if flying is not None and flying.n <= n:
+            del seen.in_flight[run_id]  # its record is to come, and tells of it
     elif flying is None or flying.n <= n:
         known = flying.boot if flying is not None and flying.n == n else None
         found = entry.get("boot", known)
@@ -142,6 +150,9 @@ def compact(folder: str, *, limit_bytes: int = 32 << 20, ops: atomic.FileOps = a
             if flight.boot is not None:
                 claimed["boot"] = flight.boot
             lines[-1:] = [{**claimed, "n": n} for n in sorted({seen.since[run_id], flight.n})]
+        elif run_id in seen.since:
+            first = {"event": "claimed", "run_id": run_id, "n": seen.since[run_id], "device": ""}
+            lines[-1:] = [first, {"event": "died", "run_id": run_id, "n": n, "device": ""}]
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
     if 2 * len(data) > size:  # hardly anything to drop: doing it at every start would only lose the history
         return False

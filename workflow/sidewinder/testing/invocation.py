@@ -314,6 +314,9 @@ class Invocation:
         elif note.kind == "adopted":
             attempt = AttemptId(str(note.work_id), note.fields["attempt"])
             self.disk.append(journal.adopted(attempt, note.device, UTC), sync=False)
+        elif note.kind == "retry" and note.fields.get("evidence"):
+            attempt = AttemptId(str(note.work_id), note.fields["attempt"])
+            self.disk.append(journal.died(attempt, note.device, UTC), sync=False)
 
     def _ask_device(self, instruction: do.StartAttempt | do.AskStatus | do.Attach | do.Kill, now_s: float) -> None:
         sim, attempt, device = self.sim, instruction.attempt, instruction.device
