@@ -36,8 +36,9 @@ def job(device: Device, *, is_measured: bool = True) -> Any:
     [
         (
             {"cpu_quota_us": 25_000, "cpu_quota_cores": 0.25},
-            "CPU quota in cores 0.5 -> 0.25, CPU quota in us 50000 -> 25000",
+            "CPU quota in cores 0.5 -> 0.25",
         ),
+        ({"cpu_quota_us": 25_000}, "CPU quota in us 50000 -> 25000"),  # a group above is the tighter one
         ({"memory_max_bytes": 128 << 20}, "memory limit none -> 128 MiB"),
         ({"cpuset": "0-1"}, "CPUs 0-3 -> 0-1"),
         ({"cpu_shares": 2}, "CPU shares none -> 2"),

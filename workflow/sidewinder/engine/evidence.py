@@ -58,9 +58,14 @@ def interruption_of(raw: RawResult) -> dict[str, Json]:
     if interruption(told) is None:
         return {}
     figures = {"suspended_s": slept_s, "clock_step_s": step_s, "duration_s": raw.duration_s}
-    if changed is not None:
-        figures["limits"] = raw.evidence["placement"]
-    return {name: value for name, value in figures.items() if value is not None}
+    found = {name: value for name, value in figures.items() if value is not None}
+    return found if changed is None else {**found, **limits_of(raw)}
+
+
+def limits_of(raw: RawResult) -> dict[str, Json]:
+    """The limits that the run lived under, for the record of an attempt for which they matter."""
+    looks = _mapping(raw.evidence.get("placement"))
+    return {"limits": dict(looks)} if looks else {}
 
 
 def _changed(raw: RawResult) -> str | None:
@@ -78,12 +83,10 @@ def _changed(raw: RawResult) -> str | None:
 
 
 def _differences(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
-    told = [
-        f"{words} {_shown(key, before)} -> {_shown(key, after)}"
-        for key, words in _LIMITS.items()
-        if before.get(key) != after.get(key)
-    ]
-    return ", ".join(told)
+    keys = [key for key in _LIMITS if before.get(key) != after.get(key)]
+    if "cpu_quota_cores" in keys and "cpu_quota_us" in keys:
+        keys.remove("cpu_quota_us")  # the same in other words
+    return ", ".join(f"{_LIMITS[key]} {_shown(key, before)} -> {_shown(key, after)}" for key in keys)
 
 
 def _shown(key: str, limits: Mapping[str, Json]) -> str:

@@ -32,7 +32,7 @@ from . import staging
 from .callbacks import Key
 from .clock import utc_now, utc_of
 from .devices import path_on
-from .evidence import interruption_of, out_of_memory
+from .evidence import interruption_of, limits_of, out_of_memory
 from .session import Session
 from .shard import Shard
 from .staging import Parcel
@@ -268,6 +268,12 @@ class PointJob:
                 last["outcome"] = "lost"
                 last.setdefault("class", failure.evidence.get("cause"))
                 last.setdefault("error", failure.evidence.get("reason"))
+                if (
+                    self.raw is not None
+                    and last["class"] == FailureClass.DEVICE.value
+                    and (seen := limits_of(self.raw))
+                ):
+                    last.setdefault("evidence", seen)
         if self.raw is not None:
             stored = raw_files.store(
                 session.root, point.device, self.run_id, self.raw, n=max(self._attempts, default=1)
