@@ -115,8 +115,8 @@ class BatchSystem:
 class ClusterLab(BatchSystem):
     """A lab in a larger workflow whose ordinary rules are handed to `cluster-generic`."""
 
-    def __init__(self, snakemake: Snakemake, folder: Path) -> None:
-        self.lab: LabFolder = pipeline(snakemake, folder, WORKFLOW)
+    def __init__(self, snakemake: Snakemake, folder: Path, more: str = "") -> None:
+        self.lab: LabFolder = pipeline(snakemake, folder, WORKFLOW + more)
         super().__init__(folder)
 
     def start(self, *args: str) -> Started:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_pipeline import pipeline
+from e2e.test_pipeline import PIPELINE, pipeline
 from plugin.helpers_plugin import LabFolder, Snakemake
 
 
@@ -80,4 +80,35 @@ def test_jobs_in_pods_that_could_not_work_are_refused_before_anything_runs(
 def test_who_only_measures_needs_no_cluster(lab: LabFolder) -> None:
     run = lab.run("lab_all", "--sidewinder-ordinary-executor", "kubernetes")
     assert run.rc == 0, run.text
+    assert sorted(lab.starts) == ["pi5-1", "pi5-2"]
+
+
+LATE = """
+checkpoint look:
+    localrule: True
+    output: "look.txt"
+    shell: "touch {output}"
+
+rule late:
+    output: "late.txt"
+    shell: "touch {output}"
+
+rule all_of_it:
+    localrule: True
+    input: lambda wildcards: checkpoints.look.get() and "late.txt", "runs/demo/summary/points.csv"
+    output: "all_of_it.txt"
+    shell: "touch {output}"
+"""
+
+
+def test_a_cluster_that_is_not_there_when_a_checkpoint_asks_for_it_costs_no_point(
+    snakemake: Snakemake, tmp_path: Path
+) -> None:
+    lab = pipeline(snakemake, tmp_path / "p", PIPELINE + LATE)
+    options = ["--kubernetes-persistent-volumes", f"lab:{lab.folder}", "--container-image", "x"]
+    run = lab.run("all_of_it.txt", "--sidewinder-ordinary-executor", "kubernetes", *options)
+    assert run.rc == 1
+    assert "Error in rule late" in run.text
+    assert "kubernetes could not be started: ConfigException" in run.text
+    assert "Traceback" not in run.text
     assert sorted(lab.starts) == ["pi5-1", "pi5-2"]

@@ -63,7 +63,6 @@ def _wheel(folder: Path) -> Path:
 @contextlib.contextmanager
 def shared(namespace: Namespace, folder: Path) -> Iterator[str]:
     """A claim whose volume is this folder. Skips where the nodes see other files than we do."""
-    (folder / "token").write_text(namespace.name)
     claim = namespace.name  # volumes belong to no namespace
     volume = {
         "metadata": {"name": claim, "labels": {"sidewinder-test": "yes"}},
@@ -76,7 +75,6 @@ def shared(namespace: Namespace, folder: Path) -> Iterator[str]:
             "claimRef": {"namespace": namespace.name, "name": claim},
         },
     }
-    namespace.api("POST", "/api/v1/persistentvolumes", volume)
     asked: dict[str, Any] = {
         "metadata": {"name": claim},
         "spec": {
@@ -86,11 +84,24 @@ def shared(namespace: Namespace, folder: Path) -> Iterator[str]:
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    namespace.api("POST", f"{namespace.path}/persistentvolumeclaims", asked)
+    namespace.api("POST", "/api/v1/persistentvolumes", volume)
+    try:
+        namespace.api("POST", f"{namespace.path}/persistentvolumeclaims", asked)
+        if not _is_seen(namespace, folder):
+            pytest.skip(f"the nodes of this cluster do not see this machine's {folder}")
+        yield claim
+    finally:
+        namespace.api("DELETE", f"{namespace.path}/persistentvolumeclaims/{claim}")
+        namespace.api("DELETE", f"/api/v1/persistentvolumes/{claim}")
+
+
+def _is_seen(namespace: Namespace, folder: Path) -> bool:
+    token, claim = folder / "token", namespace.name
+    token.write_text(namespace.name)
     look = {
         "name": "c",
         "image": namespace.cluster.image,
-        "command": ["python3", "-c", f"assert open({str(folder / 'token')!r}).read() == {namespace.name!r}"],
+        "command": ["python3", "-c", f"assert open({str(token)!r}).read() == {namespace.name!r}"],
         "volumeMounts": [{"name": "shared", "mountPath": str(folder)}],
     }
     spec = {
@@ -99,19 +110,16 @@ def shared(namespace: Namespace, folder: Path) -> Iterator[str]:
         "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": claim}}],
     }
     namespace.api("POST", f"{namespace.path}/pods", {"metadata": {"name": "look"}, "spec": spec})
-    ended = ("Succeeded", "Failed")
-    phase = until(
-        lambda: (found := namespace.pod("look")["status"].get("phase")) in ended and found, "it looked at the folder"
-    )
-    namespace.delete_pod("look", grace_s=0)
+    last: dict[str, Any] = {}
+
+    def phase() -> str | None:
+        last.update(namespace.pod("look"))
+        found: str = last["status"].get("phase")
+        return found if found in ("Succeeded", "Failed") else None
+
     try:
-        if phase == "Failed":
-            pytest.skip(f"the nodes of this cluster do not see this machine's {folder}")
-        yield claim
+        return bool(until(phase, "a pod looked at the folder") == "Succeeded")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {last.get('status')}") from None
     finally:
-        _unshare(namespace)
-
-
-def _unshare(namespace: Namespace) -> None:
-    namespace.api("DELETE", f"{namespace.path}/persistentvolumeclaims/{namespace.name}")
-    namespace.api("DELETE", f"/api/v1/persistentvolumes/{namespace.name}")
+        namespace.delete_pod("look", grace_s=0)
