@@ -67,8 +67,8 @@ def _sentence(event: Mapping[str, Any]) -> str | None:
             return f"{where} is held by {event.get('holder', 'somebody else')}: waiting"
         case "waiting":
             return f"{where} waits: {event.get('reason', '')}"
-        case "waited" if event.get("ready"):
-            return f"{where} is ready after {event.get('waited_s', 0):.0f} s"
+        case "waited":
+            return f"{where} {'is' if event.get('ready') else 'was not'} ready after {event.get('waited_s', 0):.0f} s"
         case "moved":
             return f"{where} was moved: {event.get('reason', '')}"
         case "warning":

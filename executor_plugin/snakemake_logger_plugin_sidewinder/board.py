@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+_LATER = "not ready in time, tried again later: "
 _RECENT = 20  # finished points whose durations an estimate rests on
 
 
@@ -57,7 +58,10 @@ class Row:
     @property
     def waits_for(self) -> str:
         """Why the device cannot be had yet, its first sentence; "": nothing is waited for."""
-        return f"waits: {_one_line(self.waits.split('. ')[0], 120)}" if self.waits else ""
+        if not self.waits:
+            return ""
+        text = _one_line(self.waits.split(". ")[0], 120)
+        return text if text.startswith(_LATER) else f"waits: {text}"
 
     @property
     def bringing(self) -> str:
@@ -117,6 +121,7 @@ class Board:
 
     def _on_started(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         row = self.row(event["device"])
+        row.waits = ""
         row.running[event["run_id"]] = (event.get("label", event["run_id"]), now_s)
         row.busiest = max(row.busiest, len(row.running))
         return []
@@ -179,6 +184,7 @@ class Board:
         device = event["device"]
         self.row(device).state = "down"
         self.row(device).down_because = str(event.get("reason", ""))
+        self.row(device).waits = ""
         why = _one_line(str(event.get("reason", ""))).removeprefix(f"{device} ")  # "was taken out of service: …"
         return [Line(f"DOWN {device}: {why}", "error")]
 
@@ -211,13 +217,14 @@ class Board:
         return [Line(f"WAITS {event['device']}: {_one_line(reason)}", "warning")]
 
     def _on_waited(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
-        """Where it is not there after all, the next line says what that costs."""
-        row = self.row(event["device"])
-        row.waits = ""
+        """Where it was not had in time the reason stands until it is tried again, or is down."""
+        row, after = self.row(event["device"]), duration(event.get("waited_s", 0.0))
         if not event.get("ready"):
-            return []
+            row.waits = _LATER + row.waits.removeprefix(_LATER)
+            return [Line(f"NOT READY {event['device']}: after {after}", "warning")]
+        row.waits = ""
         row.waits_told.clear()
-        return [Line(f"READY {event['device']}: after {duration(event.get('waited_s', 0.0))}", "good")]
+        return [Line(f"READY {event['device']}: after {after}", "good")]
 
     def _on_moved(self, event: Mapping[str, Any], now_s: float) -> list[Line]:
         """The point becomes a hole of its own device; its copy is one point more for the other."""

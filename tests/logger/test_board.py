@@ -167,14 +167,20 @@ def test_why_a_device_is_waited_for_is_one_line_a_reason_and_stands_on_the_board
     assert len(board.handle(waits(full), 160.0)) == 1, "another wait is told again"
 
 
-def test_a_device_that_was_waited_for_in_vain_has_its_end_told_by_another_line():
+def test_a_device_that_was_waited_for_in_vain_says_why_until_it_is_tried_again():
     waits = {"kind": "waiting", "device": "local", "reason": "no node has taken it yet"}
     vain = {"kind": "waited", "device": "local", "waited_s": 600.0, "ready": False}
-    board, lines = story(PLAN, waits, vain, waits)
-    assert lines[1:] == ["WAITS local: no node has taken it yet"], "the same reason at the next try is no news"
-    assert board.rows["local"].waits
+    board, lines = story(PLAN, waits, vain)
+    assert lines[1:] == ["WAITS local: no node has taken it yet", "NOT READY local: after 10 min 00 s"]
+    again = "not ready in time, tried again later: no node has taken it yet"
+    assert board.rows["local"].waits_for == again, "a device of a group is called again after a while: nothing is blank"
+    assert board.handle(waits, 0.0) == [], "the same reason at the next try is no news"
+    assert board.rows["local"].waits_for == "waits: no node has taken it yet"
     board.handle(vain, 0.0)
-    assert not board.rows["local"].waits
+    board.handle(vain, 0.0)
+    assert board.rows["local"].waits_for == again
+    board.handle({"kind": "down", "device": "local", "reason": "gone"}, 0.0)
+    assert (board.rows["local"].waits_for, board.rows["local"].ails) == ("", "DOWN")
 
 
 def test_a_single_point_that_moves_says_why():

@@ -149,8 +149,10 @@ def _sentence(event: Mapping[str, Any]) -> str | None:
             return f"{subject}: waits, the device is busy with {event.get('holder')}"
         case "waiting":
             return f"{subject}: waits: {event.get('reason')}"
-        case "waited" if event.get("ready"):
-            return f"{subject}: is ready after {event.get('waited_s', 0):.0f} s"
+        case "waited":
+            return (
+                f"{subject}: {'is' if event.get('ready') else 'was not'} ready after {event.get('waited_s', 0):.0f} s"
+            )
         case "down":
             return f"{subject}: out of reach: {event.get('reason')}"
         case "up":
