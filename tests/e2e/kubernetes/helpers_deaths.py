@@ -78,6 +78,7 @@ def check_result(sweep: Sweep, cause: str, failure_class: str) -> dict[str, Any]
     assert only_one["evidence"]["proof"] == failure["evidence"]["proof"]
     assert "raw" not in written, "nothing came home"
     assert not {"repeat", "preempted"} & set(sweep.ledger)
+    assert transport_failures(sweep) == 0, "its breaker takes the device for alive"
     evidence: dict[str, Any] = failure["evidence"]
     return evidence
 
