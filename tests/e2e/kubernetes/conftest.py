@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.kubernetes.helpers_cluster import OPT_IN, Namespace, TestCluster, alone, cluster, script, why_not
+from e2e.kubernetes.helpers_nodes import Node2
 from e2e.kubernetes.helpers_sweeps import POLICY, Begin, Sweep
 from engine.helpers_engine import make_plan
 from sidewinder.model import Device
@@ -62,9 +63,9 @@ def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def begin(tmp_path: Path) -> Iterator[Begin]:
     sweeps: list[Sweep] = []
 
-    def begin(points: list[dict[str, Any]], *devices: Device) -> Sweep:
+    def begin(points: list[dict[str, Any]], *devices: Device, now: int | None = None) -> Sweep:
         plan = make_plan(tmp_path / "runs", points, devices=devices, policy=POLICY)
-        sweeps.append(Sweep(tmp_path / "runs", plan))
+        sweeps.append(Sweep(tmp_path / "runs", plan, now=now))
         return sweeps[-1]
 
     yield begin
@@ -89,3 +90,8 @@ def own(own_cluster: TestCluster) -> Iterator[TestCluster]:
     with alone(Path(own_cluster.kubeconfig).parent / "one-test-at-a-time"):
         yield own_cluster
         own_cluster.mend("node2")  # the only one that tests hurt
+
+
+@pytest.fixture
+def node2(own: TestCluster, namespace: Namespace, tmp_path: Path) -> Node2:
+    return Node2(own, namespace, tmp_path)

@@ -193,7 +193,8 @@ class TestCluster:
 
     @contextlib.contextmanager
     def without_api_server(self) -> Iterator[None]:
-        """It is killed; it is there again, with its arguments, when this ends."""
+        """It is killed; it is there again, with its arguments, when this ends. So are those who serve the cluster by
+        way of it: they would wait up to a minute before they look for it again."""
         assert self._own is not None
         self._keep({name: self._argv(name) for name in CONTROL})
         argv = self._argv("apiserver")
@@ -203,6 +204,10 @@ class TestCluster:
         finally:
             self._spawn("apiserver", argv)
             until(self._answers, "the API server is there again")
+            for name in CONTROL:  # by its pid alone: whoever keeps it starts it again
+                before = self._pid(name)
+                _python(*self._own, f"if p := c.pid({name!r}): cluster.os.kill(p, cluster.signal.SIGKILL)")
+                until(lambda name=name, before=before: self._pid(name) != before, f"{name} is started again")
 
     def _pid(self, name: str) -> int:
         return int((Path(self.kubeconfig).parent / "pids" / name).read_text().split()[0])

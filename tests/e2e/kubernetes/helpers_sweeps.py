@@ -29,11 +29,18 @@ HELD = (
 class Sweep:
     """One engine and what it told."""
 
-    def __init__(self, root: Path, plan: Plan) -> None:
+    def __init__(self, root: Path, plan: Plan, *, now: int | None = None) -> None:
+        """``now``: how many points are submitted at once; ``submit`` does the others."""
         self.root, self.plan, self.told = root, plan, Told()
         self.engine = Engine(self.told)
         self.engine.add_lab(str(root), plan)
-        self.engine.submit([(str(root), run_id) for run_id in plan.points])
+        self._left = [(str(root), run_id) for run_id in plan.points]
+        self.submit(len(self._left) if now is None else now)
+
+    def submit(self, count: int) -> None:
+        """So many of the points that are left."""
+        self.engine.submit(self._left[:count])
+        del self._left[:count]
 
     def wait(self) -> dict[str, str]:
         def is_over() -> bool:
