@@ -260,6 +260,37 @@ print(json.dumps({{"rc": raw.returncode, "oom_kills": raw.oom_kills, **{{k: raw.
         _remove_group(group)
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a cgroup")
+@pytest.mark.skipif(not os.path.isdir("/sys/fs/cgroup/cpu"), reason="needs cgroup v1's cpu controller")
+def test_limits_are_read_before_and_after_a_run(tmp_path: Path) -> None:
+    group = Path(f"/sys/fs/cgroup/cpu/sidewinder-limits-{os.getpid()}")
+    group.mkdir()
+    inside = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+open({str(group / "cgroup.procs")!r}, "w").write(str(os.getpid()))
+from pathlib import Path
+from agent.test_agent_run import measure
+from agent.helpers_agent import sh
+import json
+quota = {str(group / "cpu.cfs_quota_us")!r}
+for script in ("true", f"echo 80000 > {{quota}}"):
+    print(json.dumps(measure(Path({str(tmp_path)!r}) / str(len(script)), sh(script)).evidence["placement"]))
+"""
+    try:
+        (group / "cpu.cfs_quota_us").write_text("90000")
+        done = subprocess.run([sys.executable, "-c", inside], capture_output=True, text=True, timeout=60, check=True)
+        first, second = (json.loads(line) for line in done.stdout.splitlines())
+        assert (first["before"]["cpu_quota_us"], first["before"]["cpu_period_us"]) == (90_000, 100_000)
+        assert first["before"]["cpu_quota_cores"] == 0.9
+        assert list(first) == ["before"], "nothing was changed"
+        assert second["before"] == first["before"]
+        assert second["after"] == {**first["before"], "cpu_quota_us": 80_000, "cpu_quota_cores": 0.8}
+    finally:
+        _remove_group(group)
+
+
 def _contents(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
 

@@ -17,6 +17,7 @@ from .words import size
 
 _FACTS: Final[tuple[tuple[str, str], ...]] = (
     ("node", "node"),
+    ("node_pods", "other pods there"),
     ("pod", "pod"),
     ("namespace", "namespace"),
     ("cpu_quota_cores", "CPU limit"),
