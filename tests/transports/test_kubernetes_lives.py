@@ -151,6 +151,9 @@ class Pod:
         self.on_look(self.looks)
         return self.seen.get(uid)
 
+    async def changed(self, limit_s: float) -> None:
+        await asyncio.sleep(0)
+
     def say(self, why: str) -> None:
         self.said.append(why)
 
@@ -215,6 +218,31 @@ def test_a_node_that_is_cut_off_is_waited_for_as_long_as_a_run_may_go_on(monkeyp
         death = await lives.death_of(there, FIRST)  # type: ignore[arg-type]
         assert death is not None
         assert (death.evidence["cause"], death.evidence["proof"]) == ("deleted", "lease")
+
+    drive(body())
+
+
+def test_a_front_that_was_killed_is_looked_after_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status of its pod tells a moment later than the stream breaks; but a front may also die alone."""
+
+    async def body() -> None:
+        lives, there = Lives(), Pod()
+        running = Seen(pod(running={"startedAt": "2026-12-01T00:00:00Z"}))
+        there.seen["u1"] = running
+        lives.entered(FIRST, channel(was_killed=True))
+
+        def look(times: int) -> None:
+            if times == 4:
+                there.seen["u1"] = Seen(ended())
+
+        there.on_look = look
+        assert await lives.death_of(there, FIRST) is not None  # type: ignore[arg-type]
+        assert there.looks == 4
+
+        monkeypatch.setattr(kubernetes_lives, "TOLD_LATE_S", 0.0)
+        there.seen["u2"], there.on_look = Seen(pod("u2")), lambda _: None
+        lives.entered(SECOND, channel(was_killed=True))
+        assert await lives.death_of(there, SECOND) is None  # type: ignore[arg-type]
 
     drive(body())
 

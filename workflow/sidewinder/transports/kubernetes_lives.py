@@ -14,7 +14,7 @@ from sidewinder.model import Failure
 
 from .kubernetes_channel import PodChannel
 from .kubernetes_deaths import Life, death_of
-from .kubernetes_pod import PodLife
+from .kubernetes_pod import TOLD_LATE_S, PodLife
 
 #: How long a run goes on after it heard of us last, at most: its lease and the grace of its end, as everywhere.
 OUTLIVES_S: Final = 65.0
@@ -28,6 +28,11 @@ class _Lived:
     channel: PodChannel | None  # the last one into it; None: an earlier controller's
     since_s: float  # when we met it, or heard of it
     death: Failure | None = None
+    late_until_s: float | None = None  # how long its end was waited for when its front was killed
+
+    @property
+    def was_killed(self) -> bool:
+        return self.channel is not None and self.channel.was_killed
 
     def silent_s(self, now_s: float) -> float:
         """How long nothing was said to what ran in it."""
@@ -48,7 +53,7 @@ class Lives:
         lived = self._lived.pop(identity, None)
         if lived is None:
             lived = _Lived(Life.of(identity), None, channel.began_s)
-        lived.channel = channel
+        lived.channel, lived.late_until_s = channel, None
         self._lived[identity] = lived
         while len(self._lived) > REMEMBERED:
             del self._lived[next(iter(self._lived))]
@@ -58,6 +63,18 @@ class Lives:
         lived = self._lived.get(identity)
         if lived is None or lived.death is not None:
             return None if lived is None else lived.death
+        now_s = asyncio.get_running_loop().time
+        await self._look(life, lived)
+        if lived.death is None and lived.was_killed and lived.late_until_s is None:
+            # a front seldom dies alone, and the status tells a moment later: else a new pod were made for nothing
+            lived.late_until_s = now_s() + TOLD_LATE_S
+            while lived.death is None and (left_s := lived.late_until_s - now_s()) > 0:
+                await life.changed(left_s)
+                await self._look(life, lived)
+        return lived.death
+
+    @staticmethod
+    async def _look(life: PodLife, lived: _Lived) -> None:
         silent_s = lived.silent_s(asyncio.get_running_loop().time())
         seen = await life.last_seen(lived.life.uid)
         lived.death = death_of(
@@ -65,10 +82,9 @@ class Lives:
             seen,
             pod=life.name,
             container=life.container,
-            front_was_killed=lived.channel is not None and lived.channel.was_killed,
+            front_was_killed=lived.was_killed,
             silent_s=silent_s if silent_s >= OUTLIVES_S and (seen is None or seen.is_gone) else None,
         )
-        return lived.death
 
     async def until_over(self, life: PodLife, now: str) -> None:
         """Every life but ``now`` is proven over when this returns, at the latest when a run in it must have ended."""

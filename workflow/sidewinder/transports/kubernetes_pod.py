@@ -165,6 +165,12 @@ class PodLife:
             self._watch.saw(found)
         return found
 
+    async def changed(self, limit_s: float) -> None:
+        """Until something happened to the pod, or ``limit_s`` seconds."""
+        await self.attend()
+        assert self._watch is not None
+        await self._watch.change(self.name, limit_s)
+
     async def last_seen(self, uid: str) -> Seen | None:
         """The last of that pod, looked at now as well; None: nothing was ever seen of it."""
         await self.attend()
