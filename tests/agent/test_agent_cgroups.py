@@ -1,7 +1,8 @@
-"""A control group, v1 and v2, in a container and outside: limits and counters from made-up trees."""
+"""A control group, v1 and v2, in a container and outside: limits and counters from made-up and from recorded trees."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -12,6 +13,8 @@ from sidewinder.agent.cgroups import Cgroup
 from sidewinder.agent.evidence import Conditions, compare
 from sidewinder.agent.limitwatch import LimitWatch
 from sidewinder.agent.pump import Pump
+from sidewinder.model import Device
+from sidewinder.transports.kubernetes_limits import unlike_inside
 
 V2 = {
     "proc/self/cgroup": "0::/user.slice/session.scope\n",
@@ -134,6 +137,29 @@ def test_v1_unlimited_is_absent(tmp_path: Path) -> None:
         "cpu_shares": 512,
         "cpuset": "0-1",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "throttled_us"),
+    [
+        (
+            "limited",
+            {"cpu_quota_us": 20_000, "cpu_quota_cores": 0.2, "memory_max_bytes": 64 << 20, "cpu_shares": 204},
+            74_621,
+        ),
+        ("unlimited", {"unlimited": ["cpu", "memory"], "cpu_shares": 2}, 0),
+    ],
+)
+def test_two_pods_of_a_real_cluster(tmp_path: Path, name: str, limits: dict[str, object], throttled_us: int) -> None:
+    """Recorded in their containers: Kubernetes 1.36, containerd 1.6, cgroup v1 without a namespace of its own."""
+    recorded = json.loads((Path(__file__).parents[1] / "data" / "cgroups" / "pods-v1.json").read_text())
+    group = Cgroup(tree(tmp_path, recorded[name]))
+    assert group.limits() == {"version": 1, "cpu_period_us": 100_000, "cpuset": "0-1", **limits}
+    assert group.counters()["throttled_us"] == throttled_us
+    settings = {"image": "i", **({"cpu": "200m", "memory": "64Mi"} if name == "limited" else {})}
+    other = {"image": "i", **({} if name == "limited" else {"cpu": "200m", "memory": "64Mi"})}
+    assert unlike_inside(group.limits(), Device("k8s", "kubernetes", settings=settings)) == []
+    assert len(unlike_inside(group.limits(), Device("k8s", "kubernetes", settings=other))) == 2
 
 
 def test_what_cannot_be_read_is_neither_a_limit_nor_none(tmp_path: Path) -> None:
