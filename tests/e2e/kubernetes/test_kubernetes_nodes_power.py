@@ -26,14 +26,16 @@ def test_power_off_and_on_during_a_run(until_noticed: bool, node2: Node2, begin:
     assert sweep.attempts == [(1, "lost"), (2, "ok")], told
     (lost, _) = written["attempts"]
     assert lost["class"] == "transport"
-    assert (lost["evidence"]["cause"], lost["evidence"]["proof"]) == ("node_restarted", "container"), told
+    # A runtime that saw its containers die before it died itself knows how; one that did not calls it unknown.
+    assert lost["evidence"]["cause"] in ("node_restarted", "restarted"), told
+    assert lost["evidence"]["proof"] == "container", told
     assert lost["evidence"]["node"] == "node2"
     (repeat,) = [line for line in sweep.lines if line["event"] == "repeat"]
     assert (repeat["failure_class"], repeat["attempt"], repeat["over"]) == ("transport", 1, True)
     assert repeat["evidence"] == lost["evidence"]
     assert sweep.ledger[0] == "link_lost"
     assert "reconnected" not in sweep.ledger
-    assert any("was lost with its node" in warning and "was repeated" in warning for warning in written["warnings"])
+    assert any(lost["error"] in warning and "was repeated" in warning for warning in written["warnings"])
     pod = written["device"]["pod"]
     assert (pod["uid"], pod["node"], pod["restarts"]) == (before["metadata"]["uid"], "node2", 1), "the same pod"
     assert pod["container_id"] != before["status"]["containerStatuses"][0]["containerID"]
