@@ -108,7 +108,7 @@ def test_a_member_of_a_group_that_there_is_no_room_for_holds_no_turn(
         done = [run_id for (_, run_id), outcome in sweep.told.done.items() if plan.points[run_id].device == "k8s"]
         if not done:
             quota(namespace, 0)
-            namespace.delete_pod(grace_s=0)
+            namespace.delete_pod(grace_s=1)  # not by force: then a lease must prove that nothing runs in it
     gate.touch()
     hosts = {run_id for run_id, one in plan.points.items() if one.device == "host"}
     until(lambda: hosts <= {run_id for _, run_id in sweep.told.done}, f"the host is done: {sweep.told.events[-5:]}")
