@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace, TestCluster, until
+from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace, until
 from e2e.kubernetes.helpers_sweeps import POLICY, Begin, begun, held, inside, let_go
 from engine.helpers_engine import command, make_plan, only, record
 
@@ -108,41 +108,3 @@ def test_a_controller_that_is_killed_and_comes_back(namespace: Namespace, tmp_pa
     assert [attempt["n"] for attempt in written["attempts"]] == [1]
     assert any("taken over" in warning for warning in written["warnings"])
     assert begun(namespace) == 1, "one execution"
-
-
-def test_a_kubelet_that_is_killed_during_a_run(own: TestCluster, namespace: Namespace, begin: Begin) -> None:
-    device = namespace.device(node_name="node2")
-    sweep = begin([held(device)], device)
-    sweep.until_begun()
-    until(lambda: begun(namespace) == 1, "it runs")
-    uid = namespace.pod()["metadata"]["uid"]
-    own.node("node2", "stop-kubelet")
-    try:
-        sweep.until_said("link_lost")
-    finally:
-        own.node("node2", "start-kubelet")
-    let_go(namespace)
-    assert set(sweep.wait().values()) == {"ok"}
-    written = sweep.record
-    assert [attempt["n"] for attempt in written["attempts"]] == [1], "one attempt, attached to again"
-    assert written["device"]["pod"]["uid"] == uid
-    assert written["device"]["pod"]["node"] == "node2"
-    assert sweep.ledger == ["link_lost", "reconnected"]
-
-
-def test_a_link_that_is_cut_during_a_run_loses_nothing(own: TestCluster, namespace: Namespace, begin: Begin) -> None:
-    device = namespace.device(node_name="node2")
-    sweep = begin([held(device)], device)
-    sweep.until_begun()
-    until(lambda: begun(namespace) == 1, "it runs")
-    own.node("node2", "cut")
-    try:
-        sweep.until_said("nothing was heard of the container")
-    finally:
-        own.node("node2", "heal")
-    let_go(namespace)
-    assert set(sweep.wait().values()) == {"ok"}
-    written = sweep.record
-    assert [attempt["n"] for attempt in written["attempts"]] == [1]
-    assert sweep.ledger == ["link_lost", "reconnected"]
-    assert any("the link was lost" in warning for warning in written["warnings"])
