@@ -96,7 +96,7 @@ FIELDS: Final[tuple[Column, ...]] = (
     _c("accelerator", "string", "accelerator", "device.accelerator"),
     _c("gpu", "string", "first GPU that a run sees", "device.gpu"),
     _c("os", "string", "operating system", "device.distro", "device.os"),
-    _c("kernel", "string", "kernel", "device.kernel", "device.os_release"),
+    _c("kernel", "string", "release of the kernel", "device.os_release", "device.kernel"),
     _c("device_python", "string", "interpreter of the agent", "device.python"),
     _c("boot_id", "string", "which boot of the device", "device.boot_id"),
     _c(
