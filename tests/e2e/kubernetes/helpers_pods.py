@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from e2e.kubernetes.helpers_cluster import Namespace
 from sidewinder.errors import SidewinderError, TransportError
 from sidewinder.model import Device
 from sidewinder.transports.client import AgentClient
@@ -16,6 +17,12 @@ from sidewinder.transports.kubernetes import KubernetesTransport
 
 TRIES = 5
 READY_S = 8.0  # of pods that are never ready
+
+
+def first_node(namespace: Namespace) -> str:
+    """Which takes pods, and which no test ever hurts."""
+    nodes = namespace.api("GET", "/api/v1/nodes")["items"]
+    return min(node["metadata"]["name"] for node in nodes if not node["spec"].get("taints"))
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.kubernetes.helpers_cluster import Namespace
-from e2e.kubernetes.helpers_pods import connect
+from e2e.kubernetes.helpers_pods import connect, first_node
 from e2e.kubernetes.helpers_sweeps import Begin
 from engine.helpers_engine import command, record
 from sidewinder.engine import greeting
@@ -21,8 +21,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def devices_of(namespace: Namespace, tmp_path: Path, group: str | None) -> list[Device]:
-    nodes = sorted(node["metadata"]["name"] for node in namespace.api("GET", "/api/v1/nodes")["items"])
-    devices = [namespace.device(name, cpu="100m", memory="64Mi", node_name=nodes[0]) for name in ("small", "other")]
+    on = first_node(namespace)
+    devices = [namespace.device(name, cpu="100m", memory="64Mi", node_name=on) for name in ("small", "other")]
     devices.append(Device("host", "local", settings={"state_dir": str(tmp_path / "agent")}))
     return [replace(device, resource_group=group) for device in devices]
 

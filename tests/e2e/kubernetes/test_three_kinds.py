@@ -19,6 +19,7 @@ import yaml
 
 from e2e.helpers_ssh import Sshd, needs_sshd
 from e2e.kubernetes.helpers_cluster import PATIENCE_S, Namespace, until
+from e2e.kubernetes.helpers_pods import first_node
 from e2e.kubernetes.helpers_sweeps import HELD, inside
 from report import helpers_chromium
 from sidewinder.files import schedule
@@ -95,11 +96,6 @@ def lab(tmp_path: Path) -> Folder:
 def pod(namespace: Namespace, node: str, **settings: Any) -> dict[str, Any]:
     own = {**namespace.device(cpu=None, memory=None).settings, "kind": "kubernetes", "node_name": node}
     return {**own, **settings}
-
-
-def first_node(namespace: Namespace) -> str:
-    """Which no test ever hurts."""
-    return min(node["metadata"]["name"] for node in namespace.api("GET", "/api/v1/nodes")["items"])
 
 
 def ran_s(record: dict[str, Any]) -> tuple[float, float]:
