@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench_agent import point
+from bench_agent import many
 from pods import left_out, line, pods, until_told
 
 from e2e.kubernetes.helpers_cluster import Namespace, why_not
@@ -51,11 +51,7 @@ async def measure(device: Device, points: int) -> tuple[list[float], float, floa
     await client.connect()
     connect_s = time.perf_counter() - began_s
     try:
-        for number in range(WARM_UP):
-            await point(client, f"warm-{number}")
-        cpu_s = time.process_time()
-        walls = [await point(client, f"point-{number}") for number in range(points)]
-        cpu_s = time.process_time() - cpu_s
+        walls, cpu_s = await many(client, points)
     finally:
         await client.close()
         await transport.close()

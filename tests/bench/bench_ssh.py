@@ -14,14 +14,12 @@ import statistics
 import sys
 import time
 
-from bench_agent import point
+from bench_agent import many
 from servers import line, servers
 
 from sidewinder.model import Device
 from sidewinder.transports.client import AgentClient
 from sidewinder.transports.ssh import SshTransport
-
-WARM_UP = 20
 
 
 async def measure(device: Device, points: int) -> tuple[list[float], float, float]:
@@ -32,11 +30,7 @@ async def measure(device: Device, points: int) -> tuple[list[float], float, floa
     await client.connect()
     connect_s = time.perf_counter() - began_s
     try:
-        for number in range(WARM_UP):
-            await point(client, f"warm-{number}")
-        cpu_s = time.process_time()
-        walls = [await point(client, f"point-{number}") for number in range(points)]
-        cpu_s = time.process_time() - cpu_s
+        walls, cpu_s = await many(client, points)
     finally:
         await client.close()
         await transport.close()

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,6 +29,43 @@ def records(root: Path) -> dict[str, dict[str, Any]]:
     """Every record of a run folder, by run id."""
     found = [json.loads(path.read_bytes()) for path in sorted((root / "records").glob("*/*.json"))]
     return {record["run_id"]: record for record in found}
+
+
+class Holed(NamedTuple):
+    """A device that cannot be measured on. ``cause``: the class; ``says``: what the record's sentence must hold, the
+    thing to do among it."""
+
+    cause: str
+    says: tuple[str, ...]
+
+
+def of_device(root: Path, device: str) -> list[dict[str, Any]]:
+    return [record for record in records(root).values() if record["device"]["device_id"] == device]
+
+
+def assert_said(found: list[dict[str, Any]], device: str, case: Holed) -> None:
+    """Each of its two points says why it was not measured, and what to do."""
+    assert len(found) == 2
+    for record in found:
+        assert record["status"] == "failed"
+        failure = record["failure"]
+        if case.cause == "config":  # a file that is missing here: a failed result by docs/design.md §3, nothing ran
+            assert failure["class"] == "config"
+        else:
+            assert failure["class"] == "not_attempted"
+            assert failure["evidence"]["cause"] == case.cause
+        for part in (device, *case.says):
+            assert part in failure["message"]
+        assert not record.get("metrics")
+
+
+def assert_holes_say(root: Path, cases: Mapping[str, Holed]) -> None:
+    """The list of holes has each device's reason."""
+    told = json.loads((root / "summary/holes.json").read_text())
+    reasons = {hole["device"]: hole["reason"] for hole in told["open"]}
+    assert set(reasons) == set(cases)
+    for device, case in cases.items():
+        assert all(part in reasons[device] for part in case.says), (device, reasons[device])
 
 
 def by_tag(root: Path) -> dict[str, dict[str, Any]]:

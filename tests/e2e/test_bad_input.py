@@ -6,7 +6,6 @@ are holes that say what to do, and the other devices are measured.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.helpers_badluck import QUICK_RETRY, records
+from e2e.helpers_badluck import QUICK_RETRY, Holed, assert_holes_say, assert_said, of_device
 from e2e.helpers_ssh import Sshd, free_port, needs_sshd
 from plugin.helpers_plugin import LabFolder, Run, Snakemake
 from sidewinder import cli
@@ -117,13 +116,6 @@ def test_it_is_refused_before_anything_runs(name: str, tmp_path: Path, snakemake
 # -- holed ------------------------------------------------------------------------------------------------------------
 
 
-class Holed(NamedTuple):
-    """``cause``: the class; ``says``: what the record's sentence must hold, the thing to do among it."""
-
-    cause: str
-    says: tuple[str, ...]
-
-
 HOLED = {
     "unreachable": Holed("transport", ("connection refused", "Is it booting, is sshd running?")),
     "unknown-key": Holed("device", ("its host key is unknown", "sidewinder devices enrol unknown-key")),
@@ -163,26 +155,13 @@ def swept(tmp_path_factory: pytest.TempPathFactory, snakemake: Snakemake) -> Ite
 
 
 def of(swept: tuple[LabFolder, Run], device: str) -> list[dict[str, Any]]:
-    found = records(swept[0].folder / "runs/demo").values()
-    return [record for record in found if record["device"]["device_id"] == device]
+    return of_device(swept[0].folder / "runs/demo", device)
 
 
 @needs_sshd
 @pytest.mark.parametrize("device", HOLED)
 def test_its_points_say_what_to_do(device: str, swept: tuple[LabFolder, Run]) -> None:
-    case, found = HOLED[device], of(swept, device)
-    assert len(found) == 2
-    for record in found:
-        assert record["status"] == "failed"
-        failure = record["failure"]
-        if case.cause == "config":  # a file that is missing here: a failed result by docs/design.md §3, nothing ran
-            assert failure["class"] == "config"
-        else:
-            assert failure["class"] == "not_attempted"
-            assert failure["evidence"]["cause"] == case.cause
-        for part in (device, *case.says):
-            assert part in failure["message"]
-        assert not record.get("metrics")
+    assert_said(of(swept, device), device, HOLED[device])
 
 
 @needs_sshd
@@ -207,8 +186,4 @@ def test_the_display_names_each_device_and_the_run_ends_honestly(swept: tuple[La
 
 @needs_sshd
 def test_the_report_has_each_reason(swept: tuple[LabFolder, Run]) -> None:
-    told = json.loads((swept[0].folder / "runs/demo/summary/holes.json").read_text())
-    reasons = {hole["device"]: hole["reason"] for hole in told["open"]}
-    assert set(reasons) == set(HOLED)
-    for device, case in HOLED.items():
-        assert all(part in reasons[device] for part in case.says)
+    assert_holes_say(swept[0].folder / "runs/demo", HOLED)
