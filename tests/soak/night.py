@@ -35,7 +35,7 @@ def spend(sweep: Sweep, chaos: Chaos, *, patience_s: float) -> None:
             left = sweep.open_points()
             print(f"# invocation {len(sweep.invocations)} ended with {code}: {len(left)} points open, ", end="")
             print(f"{len(chaos.faults)} faults so far", flush=True)
-            if code == -signal.SIGKILL:
+            if code == -signal.SIGKILL and time.monotonic() < end_s:
                 continue
             if calm and not left:
                 break
