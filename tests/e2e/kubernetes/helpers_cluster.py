@@ -210,7 +210,9 @@ class TestCluster:
                 until(lambda name=name, before=before: self._pid(name) != before, f"{name} is started again")
 
     def _pid(self, name: str) -> int:
-        return int((Path(self.kubeconfig).parent / "pids" / name).read_text().split()[0])
+        path = Path(self.kubeconfig).parent / "pids" / name
+        found: str = until(lambda: path.read_text(), f"the pid of {name}")  # empty while it is being written
+        return int(found.split()[0])
 
     def _argv(self, name: str) -> list[str]:
         try:
@@ -229,8 +231,9 @@ class TestCluster:
         def keep() -> None:
             while not self._is_over.wait(0.5):
                 for name, argv in wanted.items():
-                    if start_of(self._pid(name)) in (None, "ended"):
-                        self._spawn(name, argv)
+                    with alone(Path(self.kubeconfig).parent / "keeper"):  # another worker may keep it, too
+                        if start_of(self._pid(name)) in (None, "ended"):
+                            self._spawn(name, argv)
 
         if self._keeper is None and all(wanted.values()):
             self._keeper = threading.Thread(target=keep, name="keeper of the control plane", daemon=True)
