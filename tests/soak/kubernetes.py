@@ -22,7 +22,7 @@ from soak.sweep import WITNESS, Sweep
 POINTS = 500
 PATIENCE_S = 3.0
 LONGEST_S = 3.0
-LONG_SHARE = 0.03  # which go on while another pod is made
+LONG_SHARE = 0.05  # which go on while another pod is made
 SHARES = {"k3": 2}  # it has a turn to itself
 IDLE_PATIENCE_S = 60.0  # more than the time-out, until the cluster tells that the pod is over
 
