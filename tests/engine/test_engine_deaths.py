@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from engine import helpers_scripted
 from engine.helpers_engine import command, make_plan, only, record, run
 from engine.helpers_scripted import ScriptedClient
+from sidewinder.engine import linkloss
 from sidewinder.errors import TransportError
 from sidewinder.files import journal, records, schedule
 from sidewinder.files.layout import RunFolder
@@ -16,6 +18,7 @@ from sidewinder.model import AttemptId, Device, Failure, FailureClass
 from sidewinder.transports.client import Status
 
 DEVICES = (Device("pod", "ssh"),)
+LEASE_S, GRACE_S = 0.2, 0.5
 UTC = "2026-01-01T00:00:00.000+00:00"
 
 
@@ -114,6 +117,33 @@ def test_a_death_that_is_repeated_is_told_everywhere(tmp_path, machine, failure_
     asked = not at_once  # then the link's own failure was counted before anybody knew
     counted = failure_class is FailureClass.TRANSPORT or asked
     assert schedule.read(str(tmp_path))["transport_failures"] == counted
+
+
+def test_a_death_that_only_the_lease_proves_is_waited_for(tmp_path, machine, monkeypatch):
+    """The lease proves it some seconds after the last try to reconnect may begin. Found by the soak in pods: each pod
+    that was lost with its node cost an attempt, and the device a failure."""
+    monkeypatch.setattr(linkloss, "OUTLIVES_S", LEASE_S + GRACE_S)
+    machine.deaths, machine.is_told_at_once = [death(FailureClass.PREEMPTED)], False
+    dead = death(FailureClass.PREEMPTED)
+
+    async def wait(client, run_id, n):
+        if machine.deaths:
+            machine.gone_for_s = LEASE_S + GRACE_S
+            return await PodClient.wait(client, run_id, n)
+        return Status("lost", "rebooted", n, dead) if n == 1 else await PodClient.wait(client, run_id, n)
+
+    async def connect(client):
+        gone_for_s, machine.gone_for_s = machine.gone_for_s, 0.0
+        await asyncio.sleep(gone_for_s)
+        return await PodClient.connect(client)
+
+    machine.gone_for_s = 0.0
+    patient = type("PatientClient", (PodClient,), {"wait": wait, "connect": connect, "lease_s": LEASE_S})
+    monkeypatch.setattr(helpers_scripted, "ScriptedClient", patient)
+    told, written = sweep(tmp_path, machine)
+    assert list(told.done.values()) == ["ok"]
+    assert [(one["n"], one["outcome"]) for one in written["attempts"]] == [(1, "lost"), (2, "ok")]
+    assert schedule.read(str(tmp_path))["transport_failures"] == 0
 
 
 def test_the_journal_knows_in_which_life_an_attempt_began(tmp_path, machine):

@@ -16,6 +16,7 @@ from sidewinder.errors import TransportError
 from sidewinder.model import AttemptId
 
 PAUSES_S = (0.5, 1.0, 2.0)  # between two tries; the last one again and again
+PROOF_S = 1.0  # for whoever proves by its lease that a run is over to say so, before that is a failure of the way
 
 Tell = Callable[[Note], None]
 T = TypeVar("T")
@@ -36,10 +37,8 @@ class LinkLoss:
 
     @property
     def left_s(self) -> float | None:
-        """Of the lease: the run is not there any more after it. None: the link is well."""
-        if self._since_s is None:
-            return None
-        return max(0.0, self._lease_s - (asyncio.get_running_loop().time() - self._since_s))
+        """Until the run must be over, and that can be proven. None: the link is well."""
+        return None if self._since_s is None else self.may_run_s + PROOF_S
 
     def give_up(self) -> None:
         """Nobody wants the result any more: do not wait for the link to come back."""
