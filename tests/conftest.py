@@ -1,11 +1,27 @@
-"""What all tests share: in CI a test that could not run is a failure, with the reason that it gave."""
+"""What all tests share: in CI a test that could not run is a failure, with the reason that it gave; and their order."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Generator
 
 import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several workers take files in this order: those with the most tests first, so that none is left alone at the end
+    with a long one, and between them those that hurt the one cluster for that, which would wait for each other."""
+    if not hasattr(config, "workerinput"):
+        return
+    files = [list(group) for _, group in itertools.groupby(items, key=lambda item: item.path)]
+    alone = [file for file in files if any("own_cluster" in getattr(item, "fixturenames", ()) for item in file)]
+    others = sorted((file for file in files if file not in alone), key=len, reverse=True)
+    every = len(others) // (len(alone) + 1)
+    for place, file in enumerate(alone):
+        others.insert(place * (every + 1), file)
+    items[:] = itertools.chain.from_iterable(others)
 
 
 @pytest.hookimpl(wrapper=True)

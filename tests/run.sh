@@ -31,4 +31,5 @@ if [ "${#need[@]}" -gt 0 ]; then
 fi
 
 # In CI nothing that could run may be skipped: tests/conftest.py turns such skips into failures.
-exec .venv/bin/python -m pytest -q -n "${PYTEST_WORKERS:-2}" --dist loadfile "$@"
+# Their order is tests/conftest.py's.
+exec .venv/bin/python -m pytest -q -n "${PYTEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -44,6 +45,13 @@ OF_NODES = (
     "node dead for long",
 )
 MISSED_S = 10.0
+
+
+def copy_to(source: Path, folder: Path) -> Path:
+    """What a soak left in ``source``, to be spoilt in ``folder``."""
+    for name in ("runs", EVIDENCE):
+        shutil.copytree(source / name, folder / name, symlinks=True)
+    return folder
 
 
 @dataclass(frozen=True, slots=True)

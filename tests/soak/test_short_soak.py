@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from netns.lab_hosts import why_not
-from soak.evidence import EVIDENCE, Evidence, Execution
+from soak.evidence import EVIDENCE, Evidence, Execution, copy_to
 from soak.promises import PROMISES, check
 
 REPO = Path(__file__).resolve().parents[2]
@@ -40,10 +39,7 @@ def soaked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(soaked: Path, tmp_path: Path) -> Path:
-    """A copy of what it left, to be spoilt."""
-    for name in ("runs", EVIDENCE):
-        shutil.copytree(soaked / name, tmp_path / name, symlinks=True)
-    return tmp_path
+    return copy_to(soaked, tmp_path)
 
 
 def test_a_short_soak_keeps_every_promise(soaked: Path) -> None:

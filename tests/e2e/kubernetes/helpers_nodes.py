@@ -88,3 +88,16 @@ def story(sweep: Sweep) -> str:
     records = [record(sweep.root, sweep.plan, one) for one in sweep.plan.points]
     told = {"lines": sweep.lines, "attempts": [one.get("attempts") for one in records]}
     return json.dumps({**told, "warnings": [one.get("warnings") for one in records]}, indent=1)
+
+
+def lost_then_measured(node2: Node2, sweep: Sweep) -> dict[str, Any]:
+    """The first run came to no end, the second began after the last that is known of it; what is said of the first."""
+    told = story(sweep)
+    first, second = node2.witness.executions
+    assert (first.complete, second.complete) == (False, True)
+    assert first.last_s < second.start_s, told
+    assert sweep.attempts == [(1, "lost"), (2, "ok")], told
+    lost: dict[str, Any] = sweep.record["attempts"][0]
+    told_of = {"transport": "repeat", "preempted": "preempted"}[lost["class"]]
+    assert [line["evidence"] for line in sweep.lines if line["event"] == told_of] == [lost["evidence"]]
+    return lost

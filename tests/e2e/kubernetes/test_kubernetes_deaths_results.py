@@ -35,7 +35,8 @@ def test_a_container_that_passes_its_memory_limit(namespace: Namespace, begin: B
     evidence = check_result(sweep, "out_of_memory", "memory")
     assert (evidence["container_reason"], evidence["exit_code"]) == ("OOMKilled", 137)
     assert "96Mi" in sweep.record["failure"]["message"], "the limit that it met"
-    assert namespace.pod()["status"]["containerStatuses"][0]["restartCount"] == 1, "the pod lives on"
+    # The end of a container is told before its next life is.
+    until(lambda: namespace.pod()["status"]["containerStatuses"][0]["restartCount"] == 1, "the pod lives on")
 
 
 def test_a_run_that_writes_more_than_its_pod_may(namespace: Namespace, begin: Begin) -> None:

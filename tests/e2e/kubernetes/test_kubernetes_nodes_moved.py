@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from e2e.kubernetes.helpers_cluster import until
-from e2e.kubernetes.helpers_nodes import PREFERS_NODE2, Node2, quick_lease, story, tolerations
+from e2e.kubernetes.helpers_nodes import PREFERS_NODE2, Node2, lost_then_measured, quick_lease, story, tolerations
 from e2e.kubernetes.helpers_sweeps import Begin
 
 LEASE_S = 35.0  # longer than the cluster takes to notice (16 s) and to take the pod away
@@ -35,17 +35,11 @@ def test_another_node_is_used_when_the_old_run_is_over(
     assert set(sweep.wait().values()) == {"ok"}
 
     written, told = sweep.record, story(sweep)
-    first, second = node2.witness.executions
-    assert (first.complete, second.complete) == (False, True)
-    assert first.last_s < second.start_s, told
-    assert written["metrics"]["start_ns"] == second.start_ns
-    assert sweep.attempts == [(1, "lost"), (2, "ok")], told
-    (lost, _) = written["attempts"]
+    lost = lost_then_measured(node2, sweep)
+    assert written["metrics"]["start_ns"] == node2.witness.executions[1].start_ns
     assert lost["class"] == "preempted", "the cluster took it away"
     assert (lost["evidence"]["cause"], lost["evidence"]["proof"]) == ("tainted", "lease"), told
     assert (lost["evidence"]["node"], lost["evidence"]["pod_uid"]) == ("node2", uid)
-    (line,) = [line for line in sweep.lines if line["event"] == "preempted"]
-    assert line["evidence"] == lost["evidence"]
     assert "device_down" not in sweep.ledger
     assert any("preempted" in warning and "was repeated" in warning for warning in written["warnings"])
     assert (written["device"]["pod"]["node"], written["device"]["pod"]["restarts"]) == ("node1", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.kubernetes.helpers_cluster import TestCluster, alone
-from soak.evidence import EVIDENCE, Evidence
+from soak.evidence import EVIDENCE, Evidence, copy_to
 from soak.kubernetes import soak_on
 from soak.promises import PROMISES, check
 
@@ -51,10 +50,7 @@ def soaked(own_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def folder(soaked: Path, tmp_path: Path) -> Path:
-    """A copy of what it left, to be spoilt."""
-    for name in ("runs", EVIDENCE):
-        shutil.copytree(soaked / name, tmp_path / name, symlinks=True)
-    return tmp_path
+    return copy_to(soaked, tmp_path)
 
 
 def test_a_short_soak_in_pods_keeps_every_promise(soaked: Path) -> None:
