@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sidewinder.model import Device, RawResult, Task
-from sidewinder.transports.client import AgentClient, Status
+from sidewinder.transports.client import AgentClient
 from sidewinder.transports.local import LocalChannel, LocalTransport
+from sidewinder.transports.messages import Status
 
 T = TypeVar("T")
 PATIENCE_S = 30.0

@@ -22,7 +22,8 @@ from pathlib import Path
 from servers import line, servers
 
 from sidewinder.model import Device
-from sidewinder.transports.client import AgentClient, ClockOffset
+from sidewinder.transports.client import AgentClient
+from sidewinder.transports.messages import ClockOffset
 from sidewinder.transports.ssh import SshTransport
 
 SHIFT_S = 3.25

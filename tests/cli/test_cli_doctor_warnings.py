@@ -11,7 +11,7 @@ import pytest
 from engine.helpers_scripted import Machine, ScriptedClient
 from sidewinder import cli
 from sidewinder.engine import devices
-from sidewinder.transports.client import ClockOffset
+from sidewinder.transports.messages import ClockOffset
 
 LAB = """
 devices: {pi5: {host: pi5.lan}}

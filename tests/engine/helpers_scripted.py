@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from sidewinder.engine import devices, session
 from sidewinder.errors import DeviceFault, TransportError
 from sidewinder.model import Output, RawResult
-from sidewinder.transports.client import ClockOffset, Executed, Started, Status
+from sidewinder.transports.messages import ClockOffset, Executed, Started, Status
 
 NOTHING = Output(b"", b"", 0)
 

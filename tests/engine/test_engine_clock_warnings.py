@@ -9,7 +9,7 @@ from engine.helpers_scripted import scripted
 from sidewinder import report
 from sidewinder.files import schedule
 from sidewinder.model import Device
-from sidewinder.transports.client import ClockOffset
+from sidewinder.transports.messages import ClockOffset
 
 
 @pytest.fixture

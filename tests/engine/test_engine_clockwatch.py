@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sidewinder.engine.clockwatch import PROBES, ClockWatch, Reading
-from sidewinder.transports.client import ClockOffset
+from sidewinder.transports.messages import ClockOffset
 
 
 class Client:

@@ -15,7 +15,7 @@ from sidewinder.errors import TransportError
 from sidewinder.files import journal, records, schedule
 from sidewinder.files.layout import RunFolder
 from sidewinder.model import AttemptId, Device, Failure, FailureClass
-from sidewinder.transports.client import Status
+from sidewinder.transports.messages import Status
 
 DEVICES = (Device("pod", "ssh"),)
 LEASE_S, GRACE_S = 0.2, 0.5

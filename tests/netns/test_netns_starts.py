@@ -19,7 +19,8 @@ import pytest
 from netns.conftest import MakeSweep
 from netns.controller import Sweep, witnessed
 from netns.lab_hosts import LabHost, LabHosts, until
-from sidewinder.transports.client import AgentClient, Started
+from sidewinder.transports.client import AgentClient
+from sidewinder.transports.messages import Started
 
 
 @pytest.mark.parametrize("fault", [LabHost.drop, LabHost.cut, LabHost.mute])

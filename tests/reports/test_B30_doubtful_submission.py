@@ -19,7 +19,8 @@ from engine.helpers_scripted import scripted
 from sidewinder.engine import Engine
 from sidewinder.errors import TransportError
 from sidewinder.model import Device, Plan, Policy, RetryPolicy
-from sidewinder.transports.client import AgentClient, Started
+from sidewinder.transports.client import AgentClient
+from sidewinder.transports.messages import Started
 
 
 @pytest.fixture

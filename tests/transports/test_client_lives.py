@@ -9,8 +9,9 @@ import pytest
 
 from agent.helpers_agent import Bench, drive, ended, sh
 from sidewinder.model import Device, Failure, FailureClass
-from sidewinder.transports.client import AgentClient, Status
+from sidewinder.transports.client import AgentClient
 from sidewinder.transports.local import LocalTransport
+from sidewinder.transports.messages import Status
 
 EVICTED = Failure(FailureClass.PREEMPTED, "it was evicted", {"cause": "evicted", "proof": "container"})
 

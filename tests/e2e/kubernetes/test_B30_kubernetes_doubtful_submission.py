@@ -23,7 +23,8 @@ from e2e.kubernetes.helpers_witness import PodWitness, programs, witnessed
 from engine.helpers_engine import make_plan
 from sidewinder.model import Device
 from sidewinder.transports import client as client_module
-from sidewinder.transports.client import AgentClient, Started
+from sidewinder.transports.client import AgentClient
+from sidewinder.transports.messages import Started
 
 TESTS = Path(__file__).resolve().parents[2]
 DIES = f"""\

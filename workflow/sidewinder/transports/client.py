@@ -7,23 +7,36 @@ attaches to what still runs. The client decides nothing: whether to retry, to gi
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from sidewinder.agent import source
 from sidewinder.errors import DeviceFault, InternalError, TransportError
-from sidewinder.model import EMPTY, Device, Failure, Json, Output, RawResult, Task
+from sidewinder.model import EMPTY, Device, Failure, Json, RawResult, Task
 
 from . import scope
 from .base import Channel, Transport
 from .fetching import Receiver, fetch_files
 from .frames import BadFrame, Frame, FrameStream, encode
+from .messages import (
+    ClockOffset,
+    Executed,
+    Hello,
+    Looked,
+    Started,
+    Status,
+    holder_text,
+    raw_result,
+    split_result,
+    status_of,
+    streams_of,
+    task_message,
+)
 from .staging import Stager
 from .whose import this_controller
 
@@ -38,67 +51,6 @@ DEVICE_ERRORS = {
     "read_only": "its file system is read-only",
     "permission": "the account may not write there",
 }
-
-
-class Hello(NamedTuple):
-    """What a front says of itself. ``facts`` are the device's (M-41), read once per boot."""
-
-    version: str
-    python: str
-    platform: str
-    node: str
-    boot_id: str
-    state_dir: str
-    facts: Mapping[str, Json]
-    ended_front: int | None = None  # an older front of this controller that was ended
-
-
-class Status(NamedTuple):
-    """``state``: ``absent``, ``running``, ``finished`` or ``lost``, ``why`` being ``rebooted``, ``runner_died`` or
-    ``no_record``. ``death``: of one that is lost, where the way there knows how it ended and that it is over."""
-
-    state: str
-    why: str = ""
-    max_attempt: int = 0
-    death: Failure | None = None
-
-
-class Started(NamedTuple):
-    """``outcome``: ``started``, ``exists`` (with ``state``), ``busy`` (with ``holder``, ``mine``), ``stale``."""
-
-    outcome: str
-    state: str = ""
-    why: str = ""
-    max_attempt: int = 0
-    holder: str = ""
-    mine: bool = False
-    held_by: tuple[str, str, int] | None = None  # campaign, run id, attempt of the holder
-
-
-class Looked(NamedTuple):
-    """``kind``: ``file``, ``folder``, ``other``, ``absent``, or ``unknown`` when the device could not look."""
-
-    path: str
-    real: str
-    kind: str
-    size_bytes: int | None = None
-    mtime_ns: int | None = None
-    executable: bool = False
-    detail: str = ""
-
-
-class Executed(NamedTuple):
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-
-
-class ClockOffset(NamedTuple):
-    """Device clock minus controller clock, off by at most ``bound_s`` (half of the best round trip)."""
-
-    offset_s: float
-    bound_s: float
-    probes: int
 
 
 @dataclass(slots=True)
@@ -305,7 +257,7 @@ class AgentClient:
             if future is not None and not future.done():
                 if blob:
                     session.results[key] = blob
-                future.set_result(_status(message))
+                future.set_result(status_of(message))
         else:
             call = session.calls.pop(message.get("id", -1), None)
             if call is not None and not call.done():
@@ -399,7 +351,7 @@ class AgentClient:
             raise DeviceFault(f"{self._point_of}: {message.get('detail')}")
         if message["returncode"] is None:
             raise TransportError(f"{self._point_of}: {argv[0]} did not end within {timeout_s:g} s and was killed")
-        out, err = _streams(message, blob)
+        out, err = streams_of(message, blob)
         return Executed(message["returncode"], out.head + out.tail, err.head + err.tail)
 
     async def clock(self, probes: int = 10) -> ClockOffset:
@@ -471,7 +423,7 @@ class AgentClient:
 
     async def status(self, run_id: str, n: int) -> Status:
         message, _ = await self.call("status", **self._attempt(run_id, n))
-        return await self._believed(run_id, n, _status(message))
+        return await self._believed(run_id, n, status_of(message))
 
     async def _believed(self, run_id: str, n: int, status: Status) -> Status:
         """A device that forgot what it had begun (a container that was made anew) has rebooted: its "absent" does not
@@ -535,11 +487,11 @@ class AgentClient:
             held_by = (holder.get("campaign", ""), holder.get("run_id", ""), int(holder.get("n") or 0))
             return Started(
                 "busy",
-                holder=_holder_text(holder),
+                holder=holder_text(holder),
                 mine=holder.get("client") == self.client_id,
                 held_by=held_by if holder else None,
             )
-        status = _status(message) if "state" in message else Status("")
+        status = status_of(message) if "state" in message else Status("")
         return Started(outcome, status.state, status.why, message.get("max_attempt", 0))
 
     async def wait(self, run_id: str, n: int) -> Status:
@@ -561,7 +513,7 @@ class AgentClient:
             if not watched:
                 # The subscription stands before the question: an end between the two cannot be missed.
                 message, _ = await self.call("attach", **self._attempt(run_id, n))
-                status = await self._believed(run_id, n, _status(message))
+                status = await self._believed(run_id, n, status_of(message))
                 if status.state != "running":
                     if not ended.done():
                         ended.set_result(status)  # also for those who began to wait meanwhile
@@ -613,7 +565,7 @@ class AgentClient:
                 future.set_exception(error)
                 future.exception()
             return
-        status = _status(message)
+        status = status_of(message)
         if status.state != "running" and not future.done():
             future.set_result(status)
 
@@ -648,76 +600,5 @@ class AgentClient:
         return bool(message["purged"])
 
 
-def task_message(task: Task) -> dict[str, Any]:
-    """A task as JSON; its stdin travels as the frame's blob."""
-    return {
-        "argv": list(task.argv),
-        "env": dict(task.env),
-        "cwd": task.cwd,
-        "timeout_s": task.timeout_s,
-        "grace_s": task.grace_s,
-        "output_cap_bytes": task.output_cap_bytes,
-        "checks": [list(check) for check in task.checks],
-        "prepare": dict(task.prepare),
-        "require": list(task.require),
-        "sample_hz": task.sample_hz,
-        "sample_power": task.sample_power,
-        "idle_gate": dict(task.idle_gate),
-        "inputs": [list(one) for one in task.inputs],
-        "folders": list(task.folders),
-        "outputs": list(task.outputs),
-        "logs": list(task.logs),
-        "keep_result_s": task.keep_result_s,
-    }
-
-
-def split_result(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The JSON of a result and the bytes of its streams, from the file as the runner wrote it."""
-    size, _, rest = data.partition(b"\n")
-    document: dict[str, Any] = json.loads(rest[: int(size)])
-    return document, rest[int(size) :]
-
-
-def raw_result(document: Mapping[str, Any], blob: bytes, facts: Mapping[str, Json]) -> RawResult:
-    out, err = _streams(document, blob)
-    return RawResult(
-        state=document["state"],
-        returncode=document["returncode"],
-        duration_s=document["duration_s"],
-        stdout=out,
-        stderr=err,
-        error=document.get("error"),
-        detail=document.get("detail"),
-        oom_kills=document["oom_kills"],
-        boot_id=document["boot_id"],
-        tree_dead=document["tree_dead"],
-        evidence=document["evidence"],
-        device=facts,
-        files=tuple(document.get("files") or ()),
-    )
-
-
-def _streams(message: Mapping[str, Any], blob: bytes) -> tuple[Output, Output]:
-    streams, at = [], 0
-    for name in ("stdout", "stderr"):
-        sizes = message[name]
-        middle, end = at + sizes["head"], at + sizes["head"] + sizes["tail"]
-        streams.append(Output(blob[at:middle], blob[middle:end], sizes["total"]))
-        at = end
-    return streams[0], streams[1]
-
-
-def _status(message: Mapping[str, Any]) -> Status:
-    return Status(message["state"], message.get("why", ""), message.get("max_attempt", 0))
-
-
 def _without(frame: Frame) -> dict[str, Json]:
     return {name: value for name, value in frame[0].items() if name not in ("op", "id")}
-
-
-def _holder_text(holder: Mapping[str, Any]) -> str:
-    if not holder:
-        return "a process that left no name"
-    whose = f"{holder['who']} ({holder.get('client')})" if holder.get("who") else holder.get("client")
-    text = f"{holder.get('run_id')}#{holder.get('n')} of {whose}"
-    return f"{text} since {holder['since_utc']}" if holder.get("since_utc") else text
