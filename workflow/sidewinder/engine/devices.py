@@ -16,7 +16,8 @@ from .clockwatch import ClockWatch
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from sidewinder.transports.client import AgentClient, Hello
+    from sidewinder.transports.client import AgentClient
+    from sidewinder.transports.messages import Hello
     from sidewinder.workloads.base import Workload
 
 PROBE_S = 20.0  # for the look at the disk: one that hangs is no sign of health
