@@ -116,7 +116,8 @@ class Board:
             row.planned += int(counts.get("planned", 0))
             row.done_before += int(counts.get("done", 0))
             todo = int(counts.get("open", row.planned - row.done_before))
-            lines.append(Line(f"{device}: {counts.get('planned', 0)} points planned, {todo} to measure"))
+            planned = int(counts.get("planned", 0))
+            lines.append(Line(f"{device}: {planned} point{'s' if planned != 1 else ''} planned, {todo} to measure"))
         return lines
 
     def _on_started(self, event: Mapping[str, Any], now_s: float) -> list[Line]:

@@ -31,6 +31,11 @@ def test_a_finished_point_is_one_line_with_its_headline():
     assert lines == ["local: 3 points planned, 2 to measure", "[2/3] local q4 a: prefill 56.8 t/s, decode 15.6 t/s"]
 
 
+def test_one_point_is_not_called_points():
+    _, lines = story({"kind": "plan", "devices": {"local": {"planned": 1, "done": 0, "open": 1}}})
+    assert lines == ["local: 1 point planned, 1 to measure"]
+
+
 def test_a_failed_point_names_class_and_reason():
     failure = {"class": "measurement", "message": "exit code 1:\n  model is corrupt"}
     _, lines = story(PLAN, started("a"), finished("a", "failed", failure=failure))
