@@ -431,6 +431,29 @@ def test_work_that_is_queued_while_its_left_over_run_is_being_ended_takes_the_ki
         assert world.expect(do.Journal, "p").attempt == a("p")  # its turn comes again
 
 
+def test_who_gives_a_kill_away_on_a_device_that_is_out_is_a_hole_at_once() -> None:
+    """The simulation found it: it waited for a device that takes nothing any more."""
+    two = Device("two", "ssh", max_concurrency=2)
+    with World([two]) as world:
+        world.queue("p", on="two")
+        world.queue("q", on="two")
+        for one in ("p", "q"):
+            world.expect(do.Journal, one)
+            world.happens(ev.Journaled(a(one)))
+            world.expect(do.StartAttempt, one)
+        world.happens(ev.AttemptBusy(a("p"), "old#4", mine=True))
+        world.expect(do.Kill)
+        world.happens(ev.AttemptRefused(a("q"), Failure(FailureClass.DEVICE, "no space left on the device")))
+        world.noted("quarantined")
+        world.expect(do.Publish, "q")
+        world.queue("old", on="two", last_attempt=4, in_flight=True)
+        hole = world.expect(do.Publish, "p").failure
+        assert hole.failure_class is FailureClass.NOT_ATTEMPTED
+        assert "no space left" in hole.message
+        world.happens(ev.KillUnproven(a("old", 4), "it does not end"))
+        world.expect(do.Publish, "old")
+
+
 def test_another_controllers_run_is_waited_for_without_a_turn_and_without_the_breaker() -> None:
     left = Device("left", "ssh", resource_group="board")
     right = Device("right", "ssh", resource_group="board")

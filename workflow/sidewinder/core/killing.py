@@ -34,7 +34,7 @@ def inherit(c: Campaign, item: Item, attempt: AttemptId, out: list[Instruction])
         lane.breaker.try_another()
         lane.update_gate()
     c.move(other, Kicked, QUEUED)
-    service.give_place(c, other)
+    service.give_place(c, other, out)
     stragglers.forget(c, lane, item.work_id)
     item.attempt = attempt
     c.move(item, Kicked, Killing(attempt, slot, False))

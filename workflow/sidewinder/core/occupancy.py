@@ -75,7 +75,7 @@ def hand_over(c: Campaign, item: Item, other: Item, holder: AttemptId, slot: int
         lane.points.remove(other)
     c.move(other, Kicked, Claiming(holder, slot))
     c.claim(other, slot, out)
-    service.give_place(c, item)
+    service.give_place(c, item, out)
 
 
 def change_places(item: Item, other: Item) -> bool:

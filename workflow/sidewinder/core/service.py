@@ -131,11 +131,11 @@ def enqueue(c: Campaign, item: Item, out: list[Instruction]) -> None:
             probe_if_due(c, lane, out)
 
 
-def give_place(c: Campaign, item: Item) -> None:
-    """Its slot and turn are another's from now on: wait for a turn again."""
+def give_place(c: Campaign, item: Item, out: list[Instruction]) -> None:
+    """Its slot and turn are another's from now on: wait for a turn again, where there will be one."""
     item.state = QUEUED
     item.attempt = None
-    item.lane.points.push(item)
+    enqueue(c, item, out)
     c.wake(item.lane)
 
 
