@@ -19,6 +19,7 @@ from pathlib import Path
 from workplace import workplace
 
 from sidewinder.model import Device, Task
+from sidewinder.transports.base import Transport
 from sidewinder.transports.client import AgentClient
 from sidewinder.transports.local import LocalChannel, LocalTransport
 
@@ -56,6 +57,20 @@ async def many(client: AgentClient, points: int) -> tuple[list[float], float]:
     cpu_s = time.process_time()
     walls = [await point(client, f"point-{number}") for number in range(points)]
     return walls, time.process_time() - cpu_s
+
+
+async def measure_over(transport: Transport, points: int) -> tuple[list[float], float, float]:
+    """Wall seconds of each point, CPU seconds of this process for all of them, seconds of connecting."""
+    client = AgentClient(transport, campaign="bench", client_id="bench")
+    began_s = time.perf_counter()
+    await client.connect()
+    connect_s = time.perf_counter() - began_s
+    try:
+        walls, cpu_s = await many(client, points)
+    finally:
+        await client.close()
+        await transport.close()
+    return walls, cpu_s, connect_s
 
 
 async def measure(points: int) -> list[tuple[str, float, str, float]]:

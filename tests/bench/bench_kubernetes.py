@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench_agent import many
+from bench_agent import measure_over
 from pods import left_out, line, pods, until_told
 
 from e2e.kubernetes.helpers_cluster import Namespace, why_not
@@ -42,20 +42,12 @@ NAMES = (
 
 
 async def measure(device: Device, points: int) -> tuple[list[float], float, float]:
-    """Wall seconds of each point, CPU seconds of this process for all of them, seconds of connecting to a ready pod."""
+    """As `measure_over`, in a pod that is ready."""
     transport = KubernetesTransport(device)
     client = AgentClient(transport, campaign="bench", client_id="bench")
     await client.connect()
     await client.close()
-    began_s = time.perf_counter()
-    await client.connect()
-    connect_s = time.perf_counter() - began_s
-    try:
-        walls, cpu_s = await many(client, points)
-    finally:
-        await client.close()
-        await transport.close()
-    return walls, cpu_s, connect_s
+    return await measure_over(transport, points)
 
 
 def asked() -> int:

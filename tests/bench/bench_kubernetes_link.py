@@ -17,13 +17,13 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from pods import left_out, line, pods, until_told, why_no_cables
+from watched import Watched
 
 from e2e.kubernetes.helpers_cluster import Namespace, until
 from e2e.kubernetes.helpers_sweeps import HELD, begun, inside
-from engine.helpers_engine import Told, command, make_plan
+from engine.helpers_engine import command, make_plan
 from sidewinder.engine import Engine
 from sidewinder.model import Device
 
@@ -34,18 +34,6 @@ DROP_S = 20.0
 RUN_S = 12.0  # after the cut, before the return
 NAMES = ("pod_link_noticed_after", "pod_link_back_to_result", "pod_link_runs_repeated")
 RUN = f"{HELD}time.sleep({RUN_S})\n"
-
-
-class Watched(Told):
-    """Remembers when each point was over, by the wall clock, as the ledger tells when its link was missed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done_s: dict[Any, float] = {}
-
-    def on_done(self, key: Any, outcome: str, failure: Any) -> None:
-        self.done_s[key] = time.time()
-        super().on_done(key, outcome, failure)
 
 
 def drop(root: Path, namespace: Namespace, devices: list[Device]) -> tuple[list[float], list[float], int]:

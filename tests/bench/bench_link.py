@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from servers import line, servers
+from watched import Watched
 from workplace import workplace
 
 from e2e.helpers_ssh import ProxyThread, free_port
-from engine.helpers_engine import Told, command, make_plan
+from engine.helpers_engine import command, make_plan
 from netns.lab_hosts import LabHosts, why_not, workload
 from sidewinder.engine import Engine
 from sidewinder.errors import TransportError
@@ -83,18 +84,6 @@ def proxies() -> Iterator[tuple[Path, list[Link]]]:
                 )
             )
         yield folder, links
-
-
-class Watched(Told):
-    """Remembers when each point was over, by the wall clock, as the ledger tells when its link was missed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done_s: dict[Any, float] = {}
-
-    def on_done(self, key: Any, outcome: str, failure: Any) -> None:
-        self.done_s[key] = time.time()
-        super().on_done(key, outcome, failure)
 
 
 def drop(root: Path, links: list[Link]) -> tuple[list[float], list[float], int]:

@@ -12,35 +12,17 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-import time
 
-from bench_agent import many
+from bench_agent import measure_over
 from servers import line, servers
 
-from sidewinder.model import Device
-from sidewinder.transports.client import AgentClient
 from sidewinder.transports.ssh import SshTransport
-
-
-async def measure(device: Device, points: int) -> tuple[list[float], float, float]:
-    """Wall seconds of each point, CPU seconds of this process for all of them, seconds of the first connection."""
-    transport = SshTransport(device)
-    client = AgentClient(transport, campaign="bench", client_id="bench")
-    began_s = time.perf_counter()
-    await client.connect()
-    connect_s = time.perf_counter() - began_s
-    try:
-        walls, cpu_s = await many(client, points)
-    finally:
-        await client.close()
-        await transport.close()
-    return walls, cpu_s, connect_s
 
 
 def main() -> int:
     points = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     with servers(1) as (_, (server,)):
-        walls, cpu_s, connect_s = asyncio.run(measure(server.device(), points))
+        walls, cpu_s, connect_s = asyncio.run(measure_over(SshTransport(server.device()), points))
     met = line("ssh_true_p50", statistics.median(walls) * 1e3, "ms", 15.0)
     met &= line("ssh_true_controller_cpu", cpu_s / points * 1e3, "ms", 3.0)
     p95 = statistics.quantiles(walls, n=20)[-1]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sidewinder.core import events as ev
 from sidewinder.core import instructions as do
-from sidewinder.core.events import OUTLIVES_S, Work
-from sidewinder.model import AttemptId, Device, Policy, RetryPolicy
+from sidewinder.core.events import Work
+from sidewinder.model import OUTLIVES_S, AttemptId, Device, Policy, RetryPolicy
 from sidewinder.testing import World
 
 EXACT = Policy(retry=RetryPolicy(jitter=0.0))

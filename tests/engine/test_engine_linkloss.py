@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 
-from sidewinder.core.events import OUTLIVES_S
 from sidewinder.engine import linkloss
 from sidewinder.engine.linkloss import LinkLoss
 from sidewinder.errors import TransportError
-from sidewinder.model import AttemptId, Task
+from sidewinder.model import OUTLIVES_S, AttemptId, Task
 from sidewinder.transports.client import AgentClient
 
 A = AttemptId("0:r", 2)

@@ -28,6 +28,9 @@ class _Empty(dict[str, Any]):
 
 EMPTY: Final[Mapping[str, Any]] = _Empty()
 
+#: How long a run goes on after its device last heard of us, at most: the lease (60 s) and the grace of its end (5 s).
+OUTLIVES_S: Final = 65.0
+
 
 class FailureClass(enum.StrEnum):
     """Who is at fault (docs/design.md §3). One table, ``core/policy.py``, says what each one does."""

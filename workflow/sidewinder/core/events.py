@@ -6,12 +6,9 @@ border. All are immutable tuples: a campaign of 50 000 points allocates some of 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from sidewinder.model import AttemptId, Device, Evidence, Failure, Policy
-
-#: How long a run goes on after its device last heard of us, at most: the lease (60 s) and the grace of its end (5 s).
-OUTLIVES_S: Final = 65.0
+from sidewinder.model import OUTLIVES_S, AttemptId, Device, Evidence, Failure, Policy
 
 
 class Work(NamedTuple):

@@ -6,10 +6,9 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidewinder.core.breaker import Breaker, Closed, HalfOpen
-from sidewinder.core.events import OUTLIVES_S
 from sidewinder.core.queues import Queue
 from sidewinder.core.slots import Slots
-from sidewinder.model import Device, FailureClass, Policy
+from sidewinder.model import OUTLIVES_S, Device, FailureClass, Policy
 
 if TYPE_CHECKING:
     from sidewinder.core.item import Item

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 from sidewinder.core.events import (
-    OUTLIVES_S,
     Acked,
     AttemptBusy,
     AttemptDied,
@@ -31,7 +30,7 @@ from sidewinder.core.events import (
 )
 from sidewinder.core.instructions import Ack, AskStatus, Attach, Kill, Move, Note, Parse, Probe, Publish, StartAttempt
 from sidewinder.errors import ConfigError, TransportError
-from sidewinder.model import AttemptId, Evidence, Failure, FailureClass, RawResult
+from sidewinder.model import OUTLIVES_S, AttemptId, Evidence, Failure, FailureClass, RawResult
 
 from . import moves
 from .clock import utc_now

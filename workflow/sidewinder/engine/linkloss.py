@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from sidewinder.core.events import OUTLIVES_S
 from sidewinder.core.instructions import Note
 from sidewinder.errors import TransportError
-from sidewinder.model import AttemptId
+from sidewinder.model import OUTLIVES_S, AttemptId
 
 PAUSES_S = (0.5, 1.0, 2.0)  # between two tries; the last one again and again
 PROOF_S = 1.0  # for whoever proves by its lease that a run is over to say so, before that is a failure of the way

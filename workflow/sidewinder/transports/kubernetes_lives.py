@@ -10,14 +10,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from sidewinder.model import Failure
+from sidewinder.model import OUTLIVES_S, Failure
 
 from .kubernetes_channel import PodChannel
 from .kubernetes_deaths import Life, death_of
 from .kubernetes_pod import TOLD_LATE_S, PodLife
 
-#: How long a run goes on after it heard of us last, at most: its lease and the grace of its end, as everywhere.
-OUTLIVES_S: Final = 65.0
 LOOK_S: Final = 1.0
 REMEMBERED: Final = 32
 
